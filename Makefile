@@ -1,0 +1,39 @@
+# Every target works in a fresh clone: .venv is made on demand and reused until pyproject.toml changes.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint types clean
+.DELETE_ON_ERROR:
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.ready-plots ## install the package with its plots and run examples/demo.py
+	$(BIN)/python examples/demo.py
+
+test: $(VENV)/.ready-dev ## run the tests
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.ready-dev ## check rules and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.ready-dev ## check the types
+	$(BIN)/mypy --strict src
+
+clean: ## remove the environment and all caches
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+# The stamp is written last, so an interrupted set-up is taken up again. An environment that cannot run pip, or whose
+# Python is too old, is made anew.
+$(VENV)/.ready-%: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "gphash needs Python 3.11 or newer, but '$(PYTHON)' is $$($(PYTHON) --version 2>&1). Name another one: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; \
+		exit 1; }
+	@$(BIN)/python -c 'import sys, pip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || $(PYTHON) -m venv --clear $(VENV)
+	$(PIP) install --quiet --editable '.[$*]'
+	@touch $@

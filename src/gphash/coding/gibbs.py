@@ -1,0 +1,300 @@
+"""Gibbs sampling of the codes Y given the leave-one-out z-scores γ of the Gaussian processes.
+
+    log-odds of Y_ij = +1:   log Φ(γ_ij) − log Φ(−γ_ij) + κ Σ_l Y_lj dT(s_il, V_il − Y_ij Y_lj)
+    dT(s, b) = log Φ(σ_y s (b + 1)) − log Φ(σ_y s (b − 1)),   V_il = Σ_j Y_ij Y_lj
+
+b is an integer, so dT is a table. Partners l with the same code and the same signature contribute the same number, so the sum runs
+over distinct (code, signature) groups with their counts: exact, and short once codes have settled. With
+a_g = n_g dT(s, V_g − 1) and d_g = n_g dT(s, V_g + 1) the sum for every bit j of a row is
+
+    Σ_g Y_gj n_g dT(s, V_g − Y_ij Y_gj) = Y_ij Σ_g (a_g − d_g)/2 + Σ_g Y_gj (a_g + d_g)/2,
+
+one dot product per bit until a bit flips.
+
+Representatives interact among themselves only, one after another (`sample_representatives`); the other rows interact with the
+representatives only, hence independently of each other (`sample_rows`). If representatives also summed over the other rows, a
+degenerate optimum would give them codes of their own on spare bits.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+from scipy.special import log_ndtr
+
+from gphash.arrays import Floats, Indices, Signs
+from gphash.coding.similarity import PairGraph, Signatures
+from gphash.probit import log_odds
+
+
+class Groups(NamedTuple):
+    """Partners that share code and signature, counted together.
+
+    signs
+        Code of each group, one column per group, [m, g], float64.
+    signatures
+        Signature of each group.
+    counts
+        Members of each group, [g], float64.
+    """
+
+    signs: Floats
+    signatures: Signatures
+    counts: Floats
+
+
+def pair_table(n_bits: int, similarity_scale: float, pair_weight: float) -> Floats:
+    """κ dT(s, b) for s = −1 (first row) and s = +1 (second), b = −m − 1, …, m + 1, [2, 2 m + 3]."""
+    b = np.arange(-n_bits - 1, n_bits + 2, dtype=np.float64)
+    signs = np.array([[-1.0], [1.0]])
+    table: Floats = pair_weight * (
+        log_ndtr(similarity_scale * signs * (b + 1)) - log_ndtr(similarity_scale * signs * (b - 1))
+    )
+    return table
+
+
+def group(signs: Signs, signatures: Signatures) -> Groups:
+    """Groups of equal (code, signature), in a fixed order."""
+    keys = np.concatenate([np.packbits(signs > 0, axis=1), signatures.masks.view(np.uint8)], axis=1)
+    flat = np.ascontiguousarray(keys).view(np.dtype((np.void, keys.shape[1]))).ravel()
+    _, first, counts = np.unique(flat, return_index=True, return_counts=True)
+    columns = np.ascontiguousarray(signs[first].T, dtype=np.float64)
+    return Groups(columns, signatures[first], counts.astype(np.float64))
+
+
+def sample_rows(
+    signs: Signs, gamma: Floats, uniforms: Floats, signatures: Signatures, groups: Groups, table: Floats
+) -> tuple[Signs, int]:
+    """Sample rows that interact with the groups' members only.
+
+    Parameters
+    ----------
+    signs, gamma, uniforms
+        Present codes, z-scores and one uniform random number for every bit, [n, m].
+    signatures
+        Supervision of the rows.
+    groups
+        The representatives.
+    table
+        From `pair_table`.
+
+    Returns
+    -------
+    New codes, and how many bits flipped.
+    """
+    signs = signs.copy()
+    flips = _sample_rows(
+        signs, gamma, uniforms, signatures.masks, signatures.exact, groups.signs, groups.signatures.masks, groups.counts, table
+    )
+    return signs, int(flips)
+
+
+def sample_representatives(
+    signs: Signs, gamma: Floats, uniforms: Floats, order: Indices, signatures: Signatures, table: Floats
+) -> tuple[Signs, int]:
+    """Sample representatives one after another in the given order, each against all the others as they are by then."""
+    signs = signs.copy()
+    groups = group(signs, signatures)
+    member = _membership(signs, signatures)
+    n, m = signs.shape
+    # Room for one group per row and one more: a row founds its new group before emptied ones are cleared away.
+    codes = np.zeros((m, n + 1))
+    codes[:, : len(groups.counts)] = groups.signs
+    masks = np.zeros((n + 1, signatures.masks.shape[1]), dtype=np.uint64)
+    masks[: len(groups.counts)] = groups.signatures.masks
+    counts = np.zeros(n + 1)
+    counts[: len(groups.counts)] = groups.counts
+    flips = _sample_representatives(
+        signs, gamma, uniforms, order, signatures.masks, signatures.exact, member, codes, masks, counts, len(groups.counts), table
+    )
+    return signs, int(flips)
+
+
+def sample_pairs(
+    signs: Signs, gamma: Floats, uniforms: Floats, order: Indices, graph: PairGraph, table: Floats
+) -> tuple[Signs, int]:
+    """Sample rows one after another in the given order, each against its own partners as they are by then."""
+    signs = signs.copy()
+    flips = _sample_pairs(signs, gamma, uniforms, order, graph.offsets, graph.partners, graph.similar, graph.weights, table)
+    return signs, int(flips)
+
+
+def _membership(signs: Signs, signatures: Signatures) -> NDArray[np.int64]:
+    """Number of every row's group, in the order of `group`."""
+    keys = np.concatenate([np.packbits(signs > 0, axis=1), signatures.masks.view(np.uint8)], axis=1)
+    flat = np.ascontiguousarray(keys).view(np.dtype((np.void, keys.shape[1]))).ravel()
+    return np.unique(flat, return_inverse=True)[1].astype(np.int64)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _alike(mine: Any, theirs: Any, exact: bool) -> int:
+    """1 when two signatures say similar, else 0."""
+    if exact:
+        return 1 if mine[0] == theirs[0] else 0
+    for w in range(len(mine)):
+        if mine[w] & theirs[w]:
+            return 1
+    return 0
+
+
+@njit(cache=True, nogil=True, fastmath=True)
+def _weigh(V, alike, counts, table, half_sum):  # type: ignore[no-untyped-def]
+    """Fill (a_g + d_g)/2 of every group and return Σ_g (a_g − d_g)/2."""
+    middle = table.shape[1] // 2
+    half_difference = 0.0
+    for g in range(len(half_sum)):
+        at = V[g] + middle
+        a = counts[g] * table[alike[g], at - 1]
+        d = counts[g] * table[alike[g], at + 1]
+        half_sum[g] = 0.5 * (a + d)
+        half_difference += 0.5 * (a - d)
+    return half_difference
+
+
+@njit(cache=True, nogil=True, fastmath=True)
+def _dot(a, b):  # type: ignore[no-untyped-def]
+    total = 0.0
+    for k in range(len(b)):
+        total += a[k] * b[k]
+    return total
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _draw(odds: float, uniform: float) -> int:
+    """+1 with probability 1 / (1 + exp(−odds)), else −1; an overflowing exponential is infinite, which is right."""
+    return 1 if uniform * (1.0 + math.exp(-odds)) < 1.0 else -1
+
+
+@njit(cache=True, nogil=True)
+def _sample_row(code, gamma, uniforms, mask, exact, codes, masks, counts, size, table, V, alike, half_sum):  # type: ignore[no-untyped-def]
+    """Sample the bits of one row in turn against `size` groups; V, alike and half_sum are room to work in."""
+    m = len(code)
+    for g in range(size):
+        alike[g] = _alike(mask, masks[g], exact)
+        V[g] = 0
+    for j in range(m):
+        y = code[j]
+        for g in range(size):
+            V[g] += np.int64(codes[j, g]) * y
+    half_difference = _weigh(V, alike, counts, table, half_sum[:size])
+    flips = 0
+    for j in range(m):
+        y = code[j]
+        odds = log_odds(gamma[j]) + y * half_difference + _dot(codes[j, :size], half_sum[:size])
+        new = _draw(odds, uniforms[j])
+        if new != y:
+            code[j] = new
+            flips += 1
+            for g in range(size):
+                V[g] += 2 * new * np.int64(codes[j, g])
+            half_difference = _weigh(V, alike, counts, table, half_sum[:size])
+    return flips
+
+
+@njit(cache=True, nogil=True)
+def _sample_rows(signs, gamma, uniforms, own, exact, codes, masks, counts, table):  # type: ignore[no-untyped-def]
+    size = len(counts)
+    V, alike, half_sum = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size)
+    flips = 0
+    for i in range(signs.shape[0]):
+        flips += _sample_row(
+            signs[i], gamma[i], uniforms[i], own[i], exact, codes, masks, counts, size, table, V, alike, half_sum
+        )
+    return flips
+
+
+@njit(cache=True, nogil=True)
+def _sample_representatives(signs, gamma, uniforms, order, own, exact, member, codes, masks, counts, size, table):  # type: ignore[no-untyped-def]
+    room = len(counts)
+    V, alike, half_sum = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room)
+    flips = 0
+    empty = 0
+    for i in order:
+        counts[member[i]] -= 1.0  # a row is not its own partner
+        flipped = _sample_row(
+            signs[i], gamma[i], uniforms[i], own[i], exact, codes, masks, counts, size, table, V, alike, half_sum
+        )
+        if flipped:
+            flips += flipped
+            if counts[member[i]] == 0.0:
+                empty += 1
+            found = _find(signs[i], own[i], codes, masks, counts, size)
+            if found < 0:
+                found = size
+                size += 1
+                codes[:, found] = signs[i]
+                masks[found] = own[i]
+                counts[found] = 0.0
+            member[i] = found
+        counts[member[i]] += 1.0
+        if 2 * empty > size or size == room:
+            size = _compact(codes, masks, counts, member, size)
+            empty = 0
+    return flips
+
+
+@njit(cache=True, nogil=True)
+def _find(code, mask, codes, masks, counts, size):  # type: ignore[no-untyped-def]
+    """Number of the group with this code and signature, or −1."""
+    for g in range(size):
+        same = counts[g] > 0.0
+        for w in range(len(mask)):
+            same = same and masks[g, w] == mask[w]
+        if same:
+            for j in range(len(code)):
+                if codes[j, g] != code[j]:
+                    same = False
+                    break
+        if same:
+            return g
+    return -1
+
+
+@njit(cache=True, nogil=True)
+def _compact(codes, masks, counts, member, size):  # type: ignore[no-untyped-def]
+    """Close the gaps that emptied groups left; returns how many groups there are."""
+    place = np.empty(size, np.int64)
+    kept = 0
+    for g in range(size):
+        if counts[g] > 0.0:
+            codes[:, kept] = codes[:, g]
+            masks[kept] = masks[g]
+            counts[kept] = counts[g]
+            place[g] = kept
+            kept += 1
+    for i in range(len(member)):
+        member[i] = place[member[i]]
+    return kept
+
+
+@njit(cache=True, nogil=True)
+def _sample_pairs(signs, gamma, uniforms, order, offsets, partners, similar, weights, table):  # type: ignore[no-untyped-def]
+    m = signs.shape[1]
+    middle = table.shape[1] // 2
+    longest = 0
+    for i in range(len(offsets) - 1):
+        longest = max(longest, offsets[i + 1] - offsets[i])
+    V = np.empty(longest, np.int64)
+    flips = 0
+    for i in order:
+        start, stop = offsets[i], offsets[i + 1]
+        for p in range(start, stop):
+            total = 0
+            for j in range(m):
+                total += signs[i, j] * signs[partners[p], j]
+            V[p - start] = total
+        for j in range(m):
+            y = signs[i, j]
+            odds = log_odds(gamma[i, j])
+            for p in range(start, stop):
+                theirs = signs[partners[p], j]
+                odds += weights[p] * theirs * table[similar[p], V[p - start] - y * theirs + middle]
+            new = _draw(odds, uniforms[i, j])
+            if new != y:
+                signs[i, j] = new
+                flips += 1
+                for p in range(start, stop):
+                    V[p - start] += 2 * new * signs[partners[p], j]
+    return flips

@@ -1,0 +1,166 @@
+"""Supervision: which rows are similar, never as an n × n matrix.
+
+Class labels and tag sets become one signature per row (`Signatures`); judged pairs become a list of partners per row (`PairGraph`).
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from gphash.arrays import Floats, Indices
+
+
+class Pairs(NamedTuple):
+    """Pairs of rows judged alike or unlike.
+
+    i, j
+        Row numbers, [p] each.
+    similar
+        +1 where the two rows are similar, −1 where they are not, [p].
+    """
+
+    i: ArrayLike
+    j: ArrayLike
+    similar: ArrayLike
+
+
+class Signatures(NamedTuple):
+    """One bit mask per row, from which the similarity of any two rows follows.
+
+    masks
+        uint64 [n, w]: the number of the class, or the set of tags, 64 to a word.
+    exact
+        True for class labels, similar when equal; False for tag sets, similar when they share a tag.
+    """
+
+    masks: NDArray[np.uint64]
+    exact: bool
+
+    def __getitem__(self, rows: Any) -> "Signatures":  # type: ignore[override]
+        """Signatures of some rows."""
+        return Signatures(self.masks[rows], self.exact)
+
+
+class PairGraph(NamedTuple):
+    """Judged pairs as a list of partners for every row (compressed rows).
+
+    offsets
+        Row i's partners are at offsets[i]:offsets[i + 1], [n + 1].
+    partners
+        Row numbers, [2 p].
+    similar
+        1 where alike, 0 where unlike, uint8 [2 p].
+    weights
+        How much a pair counts, [2 p].
+    """
+
+    offsets: Indices
+    partners: Indices
+    similar: NDArray[np.uint8]
+    weights: Floats
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows that the graph spans."""
+        return len(self.offsets) - 1
+
+
+def from_labels(y: ArrayLike) -> Signatures:
+    """Signatures of class labels, [n]; two rows are similar when their labels are equal."""
+    classes, numbers = np.unique(np.asarray(y), return_inverse=True)
+    if len(classes) < 2:
+        raise ValueError(
+            f"y has one class only ({classes[0]!r}); hashing needs at least 2 classes to tell apart."
+            if len(classes)
+            else "y is empty; give one label per row of X."
+        )
+    return Signatures(numbers.reshape(-1, 1).astype(np.uint64), True)
+
+
+def from_tags(tags: ArrayLike) -> Signatures:
+    """Signatures of tag sets, a 0/1 matrix [n, c]; two rows are similar when they share a tag, and an empty row to none."""
+    tags = np.asarray(tags)
+    if tags.ndim != 2:
+        raise ValueError(f"tags have shape {tags.shape}; give a 0/1 matrix [n_rows, n_tags].")
+    if not np.isin(tags, (0, 1)).all():
+        raise ValueError(f"tags hold values other than 0 and 1 (dtype {tags.dtype}); give a 0/1 matrix [n_rows, n_tags].")
+    n_rows, n_tags = tags.shape
+    octets = np.zeros((n_rows, -(-n_tags // 64) * 8), dtype=np.uint8)
+    packed = np.packbits(tags.astype(bool), axis=1)
+    octets[:, : packed.shape[1]] = packed
+    masks = octets.view(np.uint64)
+    counts = np.count_nonzero(tags, axis=0)
+    if not counts.any():
+        raise ValueError("tags are all 0: no two rows are similar, and there is nothing to learn.")
+    if (counts == n_rows).any():
+        everywhere = int(np.flatnonzero(counts == n_rows)[0])
+        raise ValueError(f"tag {everywhere} is on every row, so that all rows are similar; leave it out.")
+    return Signatures(masks, False)
+
+
+def from_pairs(pairs: Pairs, n_rows: int, balance: bool = True) -> PairGraph:
+    """Partners of every row, from judged pairs.
+
+    Parameters
+    ----------
+    pairs
+        Each pair once or more often, in either order; with both signs it is an error.
+    n_rows
+        Number of rows that the pairs may name.
+    balance
+        Weight the pairs so that the similar ones and the dissimilar ones have the same total; few random pairs are similar, and
+        unweighted they drown.
+    """
+    i, j = _row_numbers("pairs.i", pairs.i, n_rows), _row_numbers("pairs.j", pairs.j, n_rows)
+    similar = np.asarray(pairs.similar)
+    if not len(i) == len(j) == len(similar) or similar.ndim != 1:
+        raise ValueError(f"pairs.i, pairs.j and pairs.similar have lengths {len(i)}, {len(j)} and {similar.shape}; they must agree.")
+    if len(i) == 0:
+        raise ValueError("pairs are empty; give at least one similar and one dissimilar pair.")
+    if not np.isin(similar, (-1, 1)).all():
+        raise ValueError("pairs.similar holds values other than +1 (alike) and -1 (unlike).")
+    if (i == j).any():
+        raise ValueError(f"pairs name row {int(i[i == j][0])} with itself; give pairs of two different rows.")
+    positive = similar > 0
+    key = np.minimum(i, j) * np.int64(n_rows) + np.maximum(i, j)
+    # Each pair once; a pair that occurs with both signs keeps two distinct (key, sign) entries.
+    entries = np.unique(np.stack([key, positive.astype(np.int64)]), axis=1)
+    clash = np.flatnonzero(np.diff(entries[0]) == 0)
+    if len(clash):
+        first, second = divmod(int(entries[0, clash[0]]), n_rows)
+        raise ValueError(f"pairs judge rows {first} and {second} both alike and unlike; keep one judgement.")
+    if positive.all() or not positive.any():
+        raise ValueError(f"pairs are all {'alike' if positive.all() else 'unlike'}; give some of both.")
+    low, high = np.divmod(entries[0], n_rows)
+    alike = entries[1].astype(np.uint8)
+    share = alike.mean()
+    weights = np.where(alike == 1, 0.5 / share, 0.5 / (1 - share)) if balance else np.ones(len(alike))
+    rows, partners = np.concatenate([low, high]), np.concatenate([high, low])
+    order = np.lexsort((partners, rows))
+    offsets = np.zeros(n_rows + 1, dtype=np.int64)
+    np.cumsum(np.bincount(rows, minlength=n_rows), out=offsets[1:])
+    return PairGraph(offsets, partners[order], np.tile(alike, 2)[order], np.tile(weights, 2)[order])
+
+
+def among(graph: PairGraph, rows: Indices) -> PairGraph:
+    """The pairs among some rows, which are numbered anew in the order given."""
+    number = np.full(graph.n_rows, -1, dtype=np.int64)
+    number[rows] = np.arange(len(rows))
+    owner = np.repeat(np.arange(graph.n_rows), np.diff(graph.offsets))
+    keep = (number[owner] >= 0) & (number[graph.partners] >= 0)
+    owner, partners = number[owner[keep]], number[graph.partners[keep]]
+    order = np.lexsort((partners, owner))
+    offsets = np.zeros(len(rows) + 1, dtype=np.int64)
+    np.cumsum(np.bincount(owner, minlength=len(rows)), out=offsets[1:])
+    return PairGraph(offsets, partners[order], graph.similar[keep][order], graph.weights[keep][order])
+
+
+def _row_numbers(name: str, values: ArrayLike, n_rows: int) -> Indices:
+    numbers = np.asarray(values)
+    if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
+        raise ValueError(f"{name} has shape {numbers.shape} and dtype {numbers.dtype}; give a list of row numbers.")
+    outside = (numbers < 0) | (numbers >= n_rows)
+    if outside.any():
+        raise ValueError(f"{name} names row {int(numbers[outside][0])}, but X has rows 0 to {n_rows - 1}.")
+    return numbers.astype(np.int64)

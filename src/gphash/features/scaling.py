@@ -1,0 +1,40 @@
+"""Scaling of raw features: centre on the training mean, then give every row unit length.
+
+Unit length makes the kernel a function of the angle between rows, so that one range of length scales suits all data.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from gphash.arrays import Floats
+
+
+class Scaling(NamedTuple):
+    """What turns a raw row into a scaled one.
+
+    mean
+        Mean of the training rows, [d].
+    unit_length
+        Whether rows are divided by their length after centring; a zero row stays zero.
+    """
+
+    mean: Floats
+    unit_length: bool
+
+
+def fit(X: Floats, unit_length: bool = True) -> Scaling:
+    """Learn the centre from training rows X, [n, d]."""
+    return Scaling(X.mean(axis=0, dtype=np.float64), unit_length)
+
+
+def apply(scaling: Scaling, X: Floats, dtype: type[np.floating] = np.float32) -> Floats:  # type: ignore[type-arg]
+    """Scale rows, [n, d]."""
+    # Subtracting before rounding keeps small differences between large numbers.
+    working = np.result_type(X.dtype, dtype)
+    scaled = (X - scaling.mean.astype(working)).astype(dtype, copy=False)
+    if scaling.unit_length:
+        length = np.sqrt(np.einsum("ij,ij->i", scaled, scaled))
+        length[length == 0] = 1
+        scaled /= length[:, None]
+    return scaled

@@ -1,0 +1,1 @@
+"""Sparse Gaussian process classifiers for all bits: prior, expectation propagation, posterior."""

@@ -1,0 +1,203 @@
+"""Shared-factor expectation propagation: m bits for the price of one.
+
+With v ~ N(0, I) and h_i = φ_iᵀ v, the likelihood of bit j at row i is Φ(y_ij h_ij / √(1 + residual_i)); EP replaces it by a site
+exp(−½ τ_ij h² + ν_ij h). All bits share Phi and differ only in their sites, so the costly factor is made once for all of them:
+
+    Λ̄ = I + Phiᵀ diag(τ̄) Phi,  τ̄ = mean of τ over bits,  v̄_i = φ_iᵀ Λ̄⁻¹ φ_i      shared factor
+    1/c_i = 1/v̄_i − τ̄_i                                                          cavity variance, for all bits
+    (I + Phiᵀ diag(τ_j) Phi) b_j = Phiᵀ ν_j                                       each bit's own mean, by conjugate
+                                                                                  gradients preconditioned with Λ̄
+    μ⁻_ij = μ_ij + c_i (τ_ij μ_ij − ν_ij),  γ_ij = μ⁻_ij / √(1 + residual_i + c_i)   cavity mean, leave-one-out z-score
+
+A sweep visits every row block once to update its sites and to collect the gradient Phiᵀ(ν_j − τ_j μ_j) − b_j, and once more for each
+step of conjugate gradients. The fixed point has every bit's mean exact; only its variances come from the shared factor.
+"""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from scipy.linalg import cho_solve
+
+from gphash.arrays import Floats, Signs
+from gphash.gp import triangular
+from gphash.gp.triangular import Factor
+from gphash.probit import hazard, log_cdf
+
+
+class Sites(NamedTuple):
+    """Gaussian stand-ins for the likelihood terms, in natural parameters.
+
+    precision
+        τ, [n, m], never negative.
+    shift
+        ν, [n, m].
+    """
+
+    precision: Floats
+    shift: Floats
+
+
+class Shared(NamedTuple):
+    """What the bits share at one row block.
+
+    precision
+        τ̄ of the rows when the factor was made, [n].
+    cavity
+        c, the variance of a row's latent value without its own site, [n].
+    """
+
+    precision: Floats
+    cavity: Floats
+
+
+def initial_sites(signs: Signs) -> Sites:
+    """Sites to begin with: τ = ½, ν = ½ y."""
+    return Sites(np.full(signs.shape, 0.5), 0.5 * signs)
+
+
+def precision_sum(Phi: Floats, precision: Floats) -> Floats:
+    """Phiᵀ diag(τ) Phi of one row block, for one τ per row, [r, r]."""
+    weighted = Phi * np.sqrt(precision).astype(Phi.dtype)[:, None]
+    total: Floats = weighted.T @ weighted
+    return total
+
+
+def shared_factor(precision_total: Floats, dtype: np.dtype | type) -> Factor:  # type: ignore[type-arg]
+    """Cholesky factor of Λ̄ = I + Phiᵀ diag(τ̄) Phi, from the sum over all blocks."""
+    matrix = precision_total + np.eye(len(precision_total))
+    lower, _ = triangular.cholesky((matrix + matrix.T) / 2)
+    return triangular.factor(lower, dtype)
+
+
+def share(factor: Factor, Phi: Floats, precision: Floats) -> Shared:
+    """Cavity variances of one row block under the shared factor."""
+    half = triangular.solve_rows(factor, Phi)
+    variance = np.einsum("ij,ij->i", half, half).astype(np.float64)
+    # A row of zeros has no variance at all and learns nothing; rounding must not turn 1/v̄ − τ̄ negative elsewhere.
+    left = 1.0 - variance * precision
+    return Shared(precision, variance / np.maximum(left, 1e-6))
+
+
+def leave_one_out(mean: Floats, sites: Sites, shared: Shared, residual: Floats) -> Floats:
+    """Cavity z-scores γ of one row block, [n, m], from the posterior means μ of its latent values."""
+    gamma = np.empty(sites.precision.shape)
+    _leave_one_out(mean, sites.precision, sites.shift, shared.cavity, residual, gamma)
+    return gamma
+
+
+@njit(cache=True, nogil=True)
+def _leave_one_out(mean, precision, shift, cavity, residual, gamma):  # type: ignore[no-untyped-def]
+    for i in range(mean.shape[0]):
+        c = cavity[i]
+        scale = 1.0 / math.sqrt(1.0 + residual[i] + c)
+        for j in range(mean.shape[1]):
+            mu = mean[i, j]
+            gamma[i, j] = (mu + c * (precision[i, j] * mu - shift[i, j])) * scale
+
+
+def match(gamma: Floats, signs: Signs, cavity: Floats, residual: Floats) -> tuple[Sites, Floats]:
+    """Sites that match the tilted moments, and the leave-one-out score Σ_i log Φ(y_ij γ_ij) of every bit, [m].
+
+    Parameters
+    ----------
+    gamma, signs
+        Leave-one-out z-scores and codes, [n, m].
+    cavity
+        Cavity variances, [n] when the bits share them, else [n, m].
+    residual
+        FITC residual, [n].
+    """
+    sites = Sites(np.empty(gamma.shape), np.empty(gamma.shape))
+    score = np.zeros(gamma.shape[1])
+    cavity = np.broadcast_to(cavity.reshape(len(cavity), -1), gamma.shape)
+    _match(gamma, signs, cavity, residual, sites.precision, sites.shift, score)
+    return sites, score
+
+
+@njit(cache=True, nogil=True)
+def _match(gamma, signs, cavity, residual, precision, shift, score):  # type: ignore[no-untyped-def]
+    for i in range(gamma.shape[0]):
+        for j in range(gamma.shape[1]):
+            c = cavity[i, j]
+            D = 1.0 + residual[i] + c
+            root = math.sqrt(D)
+            y = signs[i, j]
+            z = y * gamma[i, j]
+            rho = hazard(z)
+            # First and minus second derivative of log Φ(z) by the cavity mean.
+            alpha = y * rho / root
+            beta = rho * (z + rho) / D
+            left = 1.0 - c * beta
+            precision[i, j] = beta / left
+            shift[i, j] = (alpha + gamma[i, j] * root * beta) / left
+            score[j] += log_cdf(z)
+
+
+class Means(NamedTuple):
+    """Outcome of a solve for the posterior means.
+
+    mean
+        b, one column per bit, [r, m].
+    residual
+        Largest relative residual of a bit before the solve: how far the sites had moved away from the mean.
+    """
+
+    mean: Floats
+    residual: float
+
+
+def solve_means(
+    apply: Callable[[Floats], Floats],
+    gradient: Floats,
+    mean: Floats,
+    factor: Factor,
+    target_norm: Floats,
+    steps: int,
+    tolerance: float,
+) -> Means:
+    """Move all means towards (I + Phiᵀ diag(τ_j) Phi) b_j = Phiᵀ ν_j by preconditioned conjugate gradients.
+
+    Parameters
+    ----------
+    apply
+        The map p_j ↦ Phiᵀ diag(τ_j) Phi p_j, for all bits together, [r, m].
+    gradient
+        Phiᵀ(ν_j − τ_j μ_j) at the present mean, [r, m].
+    mean
+        Present means, [r, m].
+    factor
+        Shared factor, the preconditioner.
+    target_norm
+        ‖Phiᵀ ν_j‖, [m], which residuals are relative to.
+    steps, tolerance
+        At most so many steps; fewer once every relative residual is below the tolerance.
+    """
+    mean = mean.copy()
+    rest = gradient - mean
+    relative = np.linalg.norm(rest, axis=0) / np.maximum(target_norm, 1e-300)
+    first = float(relative.max(initial=0.0))
+    inverse = _preconditioner(factor)
+    direction = inverse(rest)
+    energy = np.einsum("rm,rm->m", rest, direction)
+    for step in range(steps):
+        if not relative.max(initial=0.0) > tolerance:
+            break
+        product = direction + apply(direction)
+        curvature = np.einsum("rm,rm->m", direction, product)
+        length = np.divide(energy, curvature, out=np.zeros_like(energy), where=curvature > 0)
+        mean += length * direction
+        rest -= length * product
+        relative = np.linalg.norm(rest, axis=0) / np.maximum(target_norm, 1e-300)
+        if step + 1 == steps:
+            break
+        pushed = inverse(rest)
+        previous, energy = energy, np.einsum("rm,rm->m", rest, pushed)
+        direction = pushed + np.divide(energy, previous, out=np.zeros_like(energy), where=previous > 0) * direction
+    return Means(mean, first)
+
+
+def _preconditioner(factor: Factor) -> Callable[[Floats], Floats]:
+    return lambda rhs: np.asarray(cho_solve((factor.lower, True), rhs, check_finite=False))

@@ -1,0 +1,79 @@
+"""Triangular factors: a Cholesky that finds its own jitter, and a solve for many rows at once.
+
+The solve is blocked forward substitution made of matrix products, which NumPy runs without the GIL; SciPy's wrapper of
+`trsm` holds it, and would keep row blocks from running side by side.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import scipy.linalg
+
+from gphash.arrays import Floats
+
+PANEL = 128
+
+
+class Factor(NamedTuple):
+    """A lower triangular matrix L, ready to solve with.
+
+    lower
+        L itself, [r, r], float64.
+    panels
+        L in the precision of the rows to solve for, [r, r].
+    inverses
+        Inverses of the diagonal blocks of L, one per panel of columns.
+    """
+
+    lower: Floats
+    panels: Floats
+    inverses: tuple[Floats, ...]
+
+
+def factor(lower: Floats, dtype: np.dtype | type = np.float32) -> Factor:  # type: ignore[type-arg]
+    """Prepare L for solves with rows of the given precision."""
+    starts = range(0, len(lower), PANEL)
+    eye = np.eye(PANEL)
+    inverses = (
+        scipy.linalg.solve_triangular(block, eye[: len(block), : len(block)], lower=True)
+        for block in (lower[s : s + PANEL, s : s + PANEL] for s in starts)
+    )
+    return Factor(lower, lower.astype(dtype), tuple(inverse.astype(dtype) for inverse in inverses))
+
+
+def solve_rows(factor: Factor, rows: Floats, out: Floats | None = None) -> Floats:
+    """L⁻¹ x for every row x, [n, r]; `out` may be `rows` itself."""
+    solved = np.empty_like(rows) if out is None else out
+    for panel, inverse in enumerate(factor.inverses):
+        start = panel * PANEL
+        stop = start + len(inverse)
+        # x_p = L_pp⁻¹ (k_p − Σ_{q<p} L_pq x_q)
+        rest = rows[:, start:stop]
+        if start:
+            rest = rest - solved[:, :start] @ factor.panels[start:stop, :start].T
+        solved[:, start:stop] = rest @ inverse.T
+    return solved
+
+
+def cholesky(matrix: Floats, jitter: float = 0.0, largest: float = 1e-2) -> tuple[Floats, float]:
+    """Lower Cholesky factor of a symmetric matrix, and the jitter that it needed.
+
+    Parameters
+    ----------
+    matrix
+        Symmetric, [r, r].
+    jitter
+        What to add to the diagonal first, as a share of its mean; ten times more whenever the factorisation fails.
+    largest
+        Where to give up.
+    """
+    matrix = matrix.astype(np.float64, copy=False)
+    scale = float(np.mean(np.diag(matrix)))
+    while True:
+        try:
+            shifted = matrix + jitter * scale * np.eye(len(matrix)) if jitter else matrix
+            return scipy.linalg.cholesky(shifted, lower=True, check_finite=False), jitter
+        except scipy.linalg.LinAlgError:
+            jitter = max(10 * jitter, 1e-12)
+            if jitter > largest:
+                raise

@@ -1,0 +1,1 @@
+"""Packed binary codes: their layout, their distances, their index."""
