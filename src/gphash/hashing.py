@@ -59,11 +59,10 @@ def build(scaling: Scaling, prior: Prior, mean: Floats, factor: Factor) -> HashF
     """Hash function from the posterior: means of the whitened inducing values, [r, m], and shared factor."""
     root = prior.root.lower
     weights = scipy.linalg.solve_triangular(root, mean, lower=True, trans="T", check_finite=False)
-    identity = np.eye(len(root))
-    half = scipy.linalg.solve_triangular(factor.lower, identity, lower=True, check_finite=False)
-    gained = identity - half.T @ half  # I − Λ̄⁻¹, what the data have taught
-    unwhitened = scipy.linalg.solve_triangular(root, identity, lower=True, check_finite=False)
-    explained = unwhitened.T @ gained @ unwhitened
+    # L⁻ᵀ (I − Λ̄⁻¹) L⁻¹, what the data have taught about the inducing values.
+    unwhitened = scipy.linalg.solve_triangular(root, np.eye(len(root)), lower=True, check_finite=False)
+    spread = scipy.linalg.solve_triangular(factor.lower, unwhitened, lower=True, check_finite=False)
+    explained = unwhitened.T @ unwhitened - spread.T @ spread
     uncertainty, _ = triangular.cholesky((explained + explained.T) / 2)
     return HashFunction(
         scaling,
@@ -72,6 +71,17 @@ def build(scaling: Scaling, prior: Prior, mean: Floats, factor: Factor) -> HashF
         weights.astype(np.float32),
         uncertainty.astype(np.float32),
     )
+
+
+def predict(function: HashFunction, scaled: Floats) -> tuple[Floats, Floats]:
+    """Predictive means, [n, m], and variance, [n], of rows that are scaled already, in float64."""
+    return _predict(function, kernels.cross(function.kernel, scaled, function.Z))
+
+
+def _predict(function: HashFunction, K: Floats) -> tuple[Floats, Floats]:
+    mean = (K @ function.weights).astype(np.float64)
+    explained = kernels.squared_norms(K @ function.uncertainty).astype(np.float64)
+    return mean, np.maximum(kernels.diagonal(function.kernel) - explained, 0.0)
 
 
 def latent_means(function: HashFunction, X: Floats, n_jobs: int | None = 1) -> Floats:
@@ -92,14 +102,12 @@ def encode(function: HashFunction, X: Floats, n_jobs: int | None = 1) -> NDArray
 def probabilities(function: HashFunction, X: Floats, n_jobs: int | None = 1) -> Floats:
     """P(bit = 1), float64 [n, m]."""
 
-    def predict(K: Floats) -> Floats:
-        mean = (K @ function.weights).astype(np.float64)
-        explained = kernels.squared_norms(K @ function.uncertainty).astype(np.float64)
-        variance = np.maximum(kernels.diagonal(function.kernel) - explained, 0.0)
-        chance: Floats = ndtr(mean / np.sqrt(1 + variance)[:, None])
-        return chance
+    def chance(K: Floats) -> Floats:
+        mean, variance = _predict(function, K)
+        probability: Floats = ndtr(mean / np.sqrt(1 + variance)[:, None])
+        return probability
 
-    return _by_tiles(predict, function, X, n_jobs)
+    return _by_tiles(chance, function, X, n_jobs)
 
 
 def _by_tiles(predict: Callable[[Floats], Floats], function: HashFunction, X: Floats, n_jobs: int | None) -> Floats:

@@ -22,7 +22,7 @@ from gphash.coding import gibbs
 from gphash.coding.gibbs import Groups
 from gphash.coding.similarity import PairGraph, Signatures
 from gphash.execution.local import Executor
-from gphash.gp import ep
+from gphash.gp import blockwise, ep
 from gphash.gp.ep import Shared, Sites
 from gphash.gp.triangular import Factor
 
@@ -60,6 +60,19 @@ class Latent(NamedTuple):
     shared: Shared | None
 
 
+class Prediction(NamedTuple):
+    """What another model says about the latent functions at a row block.
+
+    mean
+        [b, m].
+    variance
+        The same for all bits, [b].
+    """
+
+    mean: Floats
+    variance: Floats
+
+
 class Problem(NamedTuple):
     """Everything that stays the same from sweep to sweep.
 
@@ -80,6 +93,11 @@ class Problem(NamedTuple):
     graph: PairGraph | None
     table: Floats
     seed: int
+
+    @property
+    def n_bits(self) -> int:
+        """Length of a code."""
+        return self.table.shape[1] // 2 - 1
 
 
 class State(NamedTuple):
@@ -169,15 +187,59 @@ class Schedule(NamedTuple):
     max_finish: int = 20
 
 
-TOLERANCE = 1e-4  # relative residual at which conjugate gradients end
-START_STEPS = 8  # steps for means that start from zero
+TOLERANCE = 1e-3  # relative error at which conjugate gradients end
+START_STEPS = 4  # for means that start from zero
+FINISH_STEPS, FINISH_TOLERANCE = 20, 3e-4  # for the means of the hash function
+SETTLING = 3  # sweeps of Gibbs sampling alone before the first sweep
+CONTRACTION = 0.3  # of cavity variances, from a smaller model to the whole one
 
 
-def init(problem: Problem, signs: Sequence[Signs], executor: Executor, n_inducing: int) -> State:
+def settle(
+    problem: Problem, signs: Sequence[Signs], gammas: Sequence[Floats], executor: Executor
+) -> Sequence[Signs]:
+    """Codes of every block after a few sweeps of Gibbs sampling alone, the z-scores γ staying as they are."""
+    n = problem.n_central
+    sizes = [len(part) for part in signs[:n]]
+    gamma, central, groups = np.concatenate(gammas[:n]), np.concatenate(signs[:n]), None
+    for sweep in range(SETTLING):
+        generator = _generator(problem.seed, 0, sweep, len(signs))
+        central, _, groups = _sample_together(problem, central, gamma, generator)
+
+    def sample(block: Rows, block_signs: Signs, block_gamma: Floats) -> Signs:
+        assert groups is not None and block.signatures is not None
+        for sweep in range(SETTLING):
+            uniforms = _generator(problem.seed, 0, sweep, block.number).random(block_gamma.shape)
+            block_signs, _ = gibbs.sample_rows(block_signs, block_gamma, uniforms, block.signatures, groups, problem.table)
+        return block_signs
+
+    others = executor.map(sample, problem.rows[n:], signs[n:], gammas[n:])
+    return [*np.split(central, np.cumsum(sizes)[:-1]), *others]
+
+
+def init(problem: Problem, signs: Sequence[Signs], executor: Executor) -> State:
     """State before the first sweep, from initial codes of every block."""
     latents = executor.map(lambda block_signs: Latent(block_signs, ep.initial_sites(block_signs), None), signs)
-    n_bits = problem.table.shape[1] // 2 - 1
-    return State(0, latents, np.zeros((n_inducing, n_bits)), None, np.inf, 0, False, False)
+    return _begin(problem, latents, executor)
+
+
+def init_from_predictions(
+    problem: Problem, signs: Sequence[Signs], predictions: Sequence[Prediction], executor: Executor
+) -> State:
+    """State before the first sweep, from the predictions of a smaller model: settled codes, and sites to match."""
+    gammas = executor.map(lambda prediction: prediction.mean / np.sqrt(1 + prediction.variance)[:, None], predictions)
+    settled = settle(problem, signs, gammas, executor)
+
+    def make(block: Rows, block_signs: Signs, gamma: Floats, prediction: Prediction) -> Latent:
+        # A model of all rows and all inducing inputs will be surer of itself than the smaller one.
+        cavity = CONTRACTION * np.maximum(prediction.variance - block.residual, 0.1 * prediction.variance)
+        return Latent(block_signs, ep.match(gamma, block_signs, cavity, block.residual)[0], None)
+
+    return _begin(problem, executor.map(make, problem.rows, settled, gammas, predictions), executor)
+
+
+def _begin(problem: Problem, latents: Sequence[Latent], executor: Executor) -> State:
+    (n_inducing,) = set(executor.collect(lambda block: block.Phi.shape[1], problem.rows))
+    return State(0, latents, np.zeros((n_inducing, problem.n_bits)), None, np.inf, 0, False, False)
 
 
 def step(problem: Problem, state: State, schedule: Schedule, executor: Executor) -> tuple[State, Sweep]:
@@ -186,46 +248,99 @@ def step(problem: Problem, state: State, schedule: Schedule, executor: Executor)
     rows, latents, mean, factor = problem.rows, state.latents, state.mean, state.factor
     refreshed = factor is None or state.drift > schedule.drift
     if factor is None or refreshed:
-        factor, latents = refresh(problem, latents, executor)
+        # The very first factor is only there to get going: a random sample of the rows will do.
+        sampled = state.sweep == 0 and problem.graph is None
+        factor, latents = refresh(problem, latents, executor, problem.n_central if sampled else None)
     if state.sweep == 0:
-        mean = _solve(problem, latents, mean, factor, START_STEPS, executor)
+        mean = _solve(problem, latents, mean, factor, START_STEPS, TOLERANCE, executor)
 
     flips, groups = 0, None
-    if not state.frozen:
-        latents, flips, groups = _sample_central(problem, latents, mean, state.sweep, executor)
-
     small_mean = mean.astype(np.float32)
-    seed, sweep, n_central, table = problem.seed, state.sweep, problem.n_central, problem.table
+    if not state.frozen:
+        central = rows[: problem.n_central], latents[: problem.n_central]
+        gammas = list(executor.collect(lambda block, latent: scores(block, latent, small_mean)[1], *central))
+        latents, flips, groups = _sample_central(problem, latents, gammas, state.sweep, executor)
+
+    seed, sweep = problem.seed, state.sweep
     # A central block has its new codes already; the others draw theirs on the way to their sites.
     visits = executor.map(
         lambda block, latent: visit(
-            block, latent, small_mean, groups if block.number >= n_central else None, table, (seed, sweep)
+            block, latent, small_mean, groups if block.number >= problem.n_central else None, problem.table, (seed, sweep)
         ),
         rows,
         latents,
     )
     latents = executor.map(lambda visited: visited[0], visits)
-    gradient, target, counts = executor.sum(lambda visited: visited[1:], visits)
-    n_sites, other_flips, score, change, precision, drift, shared = counts
-    flips += int(other_flips)
+    gradient, energy, counts = executor.sum(lambda visited: visited[1:], visits)
     mean = ep.solve_means(
         lambda direction: _apply(problem, latents, direction, executor),
         gradient,
         mean,
+        energy,
         factor,
-        np.linalg.norm(target, axis=0),
         schedule.steps,
         TOLERANCE,
-    ).mean
+    )
+    *counts, drift, shared = counts
+    moved = np.inf if state.sweep == 0 else float(drift / shared)  # the first factor is never kept
+    following = state._replace(latents=latents, mean=mean, factor=factor, drift=moved)
+    return _close(following, schedule, flips, counts, refreshed, time.perf_counter() - began)
 
-    change = float(change / precision)
+
+def step_blockwise(problem: Problem, state: State, schedule: Schedule, executor: Executor) -> tuple[State, Sweep]:
+    """One sweep of the paper's own EP, bit after bit in blocks of 1,000 rows, and Gibbs sampling; bits run side by side."""
+    began = time.perf_counter()
+    rows, latents = problem.rows, state.latents
+    Phis = [block.Phi for block in rows]
+    residual = np.concatenate([block.residual for block in rows])
+    signs = np.concatenate([latent.signs for latent in latents])
+    precision = np.concatenate([latent.sites.precision for latent in latents])
+    shift = np.concatenate([latent.sites.shift for latent in latents])
+    bits = list(
+        executor.collect(
+            lambda j: blockwise.sweep_bit(Phis, residual, signs[:, j], precision[:, j], shift[:, j]), range(problem.n_bits)
+        )
+    )
+    ends = np.cumsum([len(block.residual) for block in rows])[:-1]
+    gammas = np.split(np.stack([bit.gamma for bit in bits], axis=1), ends)
+    cavities = np.split(np.stack([bit.cavity for bit in bits], axis=1), ends)
+
+    flips, groups = 0, None
+    if not state.frozen:
+        latents, flips, groups = _sample_central(problem, latents, gammas[: problem.n_central], state.sweep, executor)
+
+    def match(block: Rows, latent: Latent, gamma: Floats, cavity: Floats) -> tuple[Latent, tuple[float, ...]]:
+        drawn, flipped = latent.signs, 0
+        if groups is not None and block.number >= problem.n_central:
+            drawn, flipped = _sample_block(block, drawn, gamma, groups, problem.table, (problem.seed, state.sweep))
+        sites, score = ep.match(gamma, drawn, cavity, block.residual)
+        change = np.abs(sites.precision - latent.sites.precision).sum()
+        old = latent.sites.precision.sum()
+        return Latent(drawn, sites, None), (gamma.size, flipped, score.sum(), change, old)
+
+    results = executor.map(match, rows, latents, gammas, cavities)
+    mean = np.stack([bit.mean for bit in bits], axis=1)
+    following = state._replace(latents=[latent for latent, _ in results], mean=mean)
+    counts = np.sum([numbers for _, numbers in results], axis=0)
+    return _close(following, schedule, flips, counts, False, time.perf_counter() - began)
+
+
+def _close(
+    state: State, schedule: Schedule, central_flips: int, counts: Sequence[float] | Floats, refreshed: bool, seconds: float
+) -> tuple[State, Sweep]:
+    """Count the sweep, and decide whether codes have settled and EP has converged."""
+    n_sites, other_flips, score, change, precision = (float(count) for count in counts)
+    flips = central_flips + int(other_flips)
     number = state.sweep + 1
     quiet = state.quiet + 1 if flips <= schedule.settled * n_sites else 0
+    sweep = Sweep(number, flips, score / n_sites, change / precision, refreshed, state.frozen, seconds)
+    finished = state.frozen and sweep.change <= schedule.converged
+    finished = finished or number >= schedule.max_sweeps + schedule.max_finish
     frozen = state.frozen or quiet >= schedule.patience or number >= schedule.max_sweeps
-    finished = (state.frozen and change <= schedule.converged) or number >= schedule.max_sweeps + schedule.max_finish
-    following = State(number, latents, mean, factor, float(drift / shared), quiet, frozen, finished)
-    seconds = time.perf_counter() - began
-    return following, Sweep(number, flips, float(score / n_sites), change, refreshed, state.frozen, seconds)
+    return state._replace(sweep=number, quiet=quiet, frozen=frozen, finished=finished), sweep
+
+
+SOLVERS = {"shared": step, "blockwise": step_blockwise}
 
 
 def run(
@@ -234,34 +349,41 @@ def run(
     schedule: Schedule,
     executor: Executor,
     watch: Callable[[State, Sweep], None] | None = None,
+    solver: str = "shared",
 ) -> State:
     """Sweep until codes have settled and EP has converged; `watch` sees every sweep as it ends."""
     while not state.finished:
-        state, sweep = step(problem, state, schedule, executor)
+        state, sweep = SOLVERS[solver](problem, state, schedule, executor)
         if watch is not None:
             watch(state, sweep)
     return state
 
 
-def finish(problem: Problem, state: State, executor: Executor, drift: float = 0.02) -> State:
+def finish(problem: Problem, state: State, executor: Executor, drift: float = 0.05) -> State:
     """Bring factor and means up to date with the last sites."""
     factor, latents = state.factor, state.latents
     if factor is None or state.drift > drift:
         factor, latents = refresh(problem, latents, executor)
-    mean = _solve(problem, latents, state.mean, factor, START_STEPS, executor)
+    mean = _solve(problem, latents, state.mean, factor, FINISH_STEPS, FINISH_TOLERANCE, executor)
     return state._replace(latents=latents, factor=factor, drift=0.0, mean=mean)
 
 
-def refresh(problem: Problem, latents: Sequence[Latent], executor: Executor) -> tuple[Factor, Sequence[Latent]]:
-    """Make the shared factor anew, and the cavities of every block with it."""
-    (total,) = executor.sum(
-        lambda block, latent: (ep.precision_sum(block.Phi, latent.sites.precision.mean(axis=1)),), problem.rows, latents
-    )
-    factor = ep.shared_factor(total, np.float32)
-    return factor, executor.map(
-        lambda block, latent: latent._replace(
-            shared=ep.share(factor, block.Phi, latent.sites.precision.mean(axis=1))
+def refresh(
+    problem: Problem, latents: Sequence[Latent], executor: Executor, n_sampled: int | None = None
+) -> tuple[Factor, Sequence[Latent]]:
+    """Make the shared factor anew, and the cavities of every block with it; from all blocks, or by the first ones only."""
+    total, n_rows = executor.sum(
+        lambda block, latent: (
+            ep.precision_sum(block.Phi, latent.sites.precision.mean(axis=1)),
+            np.array(len(block.residual)),
         ),
+        problem.rows[:n_sampled],
+        latents[:n_sampled],
+    )
+    (n_all,) = executor.sum(lambda block: (np.array(len(block.residual)),), problem.rows)
+    factor = ep.shared_factor(total * (n_all / n_rows), np.float32)
+    return factor, executor.map(
+        lambda block, latent: latent._replace(shared=ep.share(factor, block.Phi, latent.sites.precision.mean(axis=1))),
         problem.rows,
         latents,
     )
@@ -281,48 +403,58 @@ def visit(
 
     Returns
     -------
-    The block's new codes and sites; Phiᵀ(ν − τ μ) and Phiᵀ ν, [r, m]; and seven sums: number of sites, flips, leave-one-out
+    The block's new codes and sites; Phiᵀ(ν − τ μ), [r, m]; Σ τ μ², [m]; and seven sums: number of sites, flips, leave-one-out
     score, |change of τ|, τ, |change of τ̄ since the factor was made|, and that older τ̄.
     """
     assert latent.shared is not None
     latent_mean, gamma = scores(block, latent, mean)
     signs, flips = latent.signs, 0
-    if groups is not None and block.signatures is not None:
-        uniforms = _generator(*seed, block.number).random(gamma.shape)
-        signs, flips = gibbs.sample_rows(signs, gamma, uniforms, block.signatures, groups, table)
+    if groups is not None:
+        signs, flips = _sample_block(block, signs, gamma, groups, table, seed)
     sites, score = ep.match(gamma, signs, latent.shared.cavity, block.residual)
-    rest = (sites.shift - sites.precision * latent_mean).astype(np.float32)
-    # One product for both sums: Phi is read once.
-    both = block.Phi.T @ np.concatenate([rest, sites.shift.astype(np.float32)], axis=1)
+    pull = sites.precision * latent_mean
+    gradient = block.Phi.T @ (sites.shift - pull).astype(np.float32)
+    energy = np.einsum("im,im->m", pull, latent_mean)
     drift = np.abs(sites.precision.mean(axis=1) - latent.shared.precision).sum()
     change = np.abs(sites.precision - latent.sites.precision).sum()
     counts = (gamma.size, flips, score.sum(), change, latent.sites.precision.sum(), drift, latent.shared.precision.sum())
-    n_bits = gamma.shape[1]
-    return Latent(signs, sites, latent.shared), both[:, :n_bits], both[:, n_bits:], np.array(counts)
+    return Latent(signs, sites, latent.shared), gradient, energy, np.array(counts)
 
 
 def _sample_central(
-    problem: Problem, latents: Sequence[Latent], mean: Floats, sweep: int, executor: Executor
+    problem: Problem, latents: Sequence[Latent], gammas: Sequence[Floats], sweep: int, executor: Executor
 ) -> tuple[Sequence[Latent], int, Groups | None]:
     """Gibbs sampling of the rows that depend on each other, in one place."""
     n = problem.n_central
-    central, small_mean = problem.rows[:n], mean.astype(np.float32)
-    gamma = np.concatenate(list(executor.collect(lambda b, l: scores(b, l, small_mean)[1], central, latents[:n])))
     parts = list(executor.collect(lambda latent: latent.signs, latents[:n]))
-    signs = np.concatenate(parts)
-    generator = _generator(problem.seed, sweep, len(problem.rows))
-    uniforms, order = generator.random(gamma.shape), generator.permutation(len(gamma)).astype(np.int64)
-    groups = None
-    if problem.graph is not None:
-        signs, flips = gibbs.sample_pairs(signs, gamma, uniforms, order, problem.graph, problem.table)
-    else:
-        marks = list(executor.collect(lambda block: block.signatures, central))
-        signatures = Signatures(np.concatenate([mark.masks for mark in marks]), marks[0].exact)
-        signs, flips = gibbs.sample_representatives(signs, gamma, uniforms, order, signatures, problem.table)
-        groups = gibbs.group(signs, signatures)
+    generator = _generator(problem.seed, 1, sweep, len(problem.rows))
+    signs, flips, groups = _sample_together(problem, np.concatenate(parts), np.concatenate(gammas), generator)
     split = np.split(signs, np.cumsum([len(part) for part in parts])[:-1])
     renewed = executor.map(lambda latent, block_signs: latent._replace(signs=block_signs), latents[:n], split)
     return [*renewed, *latents[n:]], flips, groups
+
+
+def _sample_block(
+    block: Rows, signs: Signs, gamma: Floats, groups: Groups, table: Floats, seed: tuple[int, int]
+) -> tuple[Signs, int]:
+    """Gibbs sampling of a block that depends on the representatives only; seed and number of the sweep decide the draws."""
+    assert block.signatures is not None
+    uniforms = _generator(seed[0], 1, seed[1], block.number).random(gamma.shape)
+    return gibbs.sample_rows(signs, gamma, uniforms, block.signatures, groups, table)
+
+
+def _sample_together(
+    problem: Problem, signs: Signs, gamma: Floats, generator: np.random.Generator
+) -> tuple[Signs, int, Groups | None]:
+    """Codes of the central rows, flips, and (unless the supervision is a pair list) the groups that the others see."""
+    uniforms, order = generator.random(gamma.shape), generator.permutation(len(gamma)).astype(np.int64)
+    if problem.graph is not None:
+        signs, flips = gibbs.sample_pairs(signs, gamma, uniforms, order, problem.graph, problem.table)
+        return signs, flips, None
+    marks = [block.signatures for block in problem.rows[: problem.n_central] if block.signatures is not None]
+    signatures = Signatures(np.concatenate([mark.masks for mark in marks]), marks[0].exact)
+    signs, flips = gibbs.sample_representatives(signs, gamma, uniforms, order, signatures, problem.table)
+    return signs, flips, gibbs.group(signs, signatures)
 
 
 def _apply(problem: Problem, latents: Sequence[Latent], direction: Floats, executor: Executor) -> Floats:
@@ -337,17 +469,21 @@ def _apply(problem: Problem, latents: Sequence[Latent], direction: Floats, execu
 
 
 def _solve(
-    problem: Problem, latents: Sequence[Latent], mean: Floats, factor: Factor, steps: int, executor: Executor
+    problem: Problem, latents: Sequence[Latent], mean: Floats, factor: Factor, steps: int, tolerance: float, executor: Executor
 ) -> Floats:
     """Means for sites as they are."""
-    (target,) = executor.sum(
-        lambda block, latent: (block.Phi.T @ latent.sites.shift.astype(np.float32),), problem.rows, latents
-    )
-    gradient = target - _apply(problem, latents, mean, executor) if mean.any() else target
-    norm = np.linalg.norm(target, axis=0)
+    small = mean.astype(np.float32)
+
+    def start(block: Rows, latent: Latent) -> tuple[Floats, Floats]:
+        latent_mean = block.Phi @ small
+        pull = latent.sites.precision * latent_mean
+        gradient = block.Phi.T @ (latent.sites.shift - pull).astype(np.float32)
+        return gradient, np.einsum("im,im->m", pull, latent_mean)
+
+    gradient, energy = executor.sum(start, problem.rows, latents)
     return ep.solve_means(
-        lambda direction: _apply(problem, latents, direction, executor), gradient, mean, factor, norm, steps, TOLERANCE
-    ).mean
+        lambda direction: _apply(problem, latents, direction, executor), gradient, mean, energy, factor, steps, tolerance
+    )
 
 
 def _generator(*seed: int) -> np.random.Generator:

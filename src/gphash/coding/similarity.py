@@ -133,27 +133,44 @@ def from_pairs(pairs: Pairs, n_rows: int, balance: bool = True) -> PairGraph:
     if positive.all() or not positive.any():
         raise ValueError(f"pairs are all {'alike' if positive.all() else 'unlike'}; give some of both.")
     low, high = np.divmod(entries[0], n_rows)
-    alike = entries[1].astype(np.uint8)
-    share = alike.mean()
-    weights = np.where(alike == 1, 0.5 / share, 0.5 / (1 - share)) if balance else np.ones(len(alike))
-    rows, partners = np.concatenate([low, high]), np.concatenate([high, low])
-    order = np.lexsort((partners, rows))
-    offsets = np.zeros(n_rows + 1, dtype=np.int64)
-    np.cumsum(np.bincount(rows, minlength=n_rows), out=offsets[1:])
-    return PairGraph(offsets, partners[order], np.tile(alike, 2)[order], np.tile(weights, 2)[order])
+    signs = entries[1].astype(np.uint8)
+    share = signs.mean()
+    weights = np.where(signs == 1, 0.5 / share, 0.5 / (1 - share)) if balance else np.ones(len(signs))
+    both = np.concatenate([low, high]), np.concatenate([high, low])
+    return _compress(*both, np.tile(signs, 2), np.tile(weights, 2), n_rows)
+
+
+def alike(mine: Signatures, theirs: Signatures) -> NDArray[np.bool_]:
+    """Which rows are similar to which, [a, b]; for small numbers of rows."""
+    if mine.exact:
+        equal: NDArray[np.bool_] = mine.masks[:, None, 0] == theirs.masks[None, :, 0]
+        return equal
+    shared: NDArray[np.bool_] = (mine.masks[:, None, :] & theirs.masks[None, :, :]).any(axis=2)
+    return shared
 
 
 def among(graph: PairGraph, rows: Indices) -> PairGraph:
     """The pairs among some rows, which are numbered anew in the order given."""
     number = np.full(graph.n_rows, -1, dtype=np.int64)
     number[rows] = np.arange(len(rows))
-    owner = np.repeat(np.arange(graph.n_rows), np.diff(graph.offsets))
-    keep = (number[owner] >= 0) & (number[graph.partners] >= 0)
-    owner, partners = number[owner[keep]], number[graph.partners[keep]]
-    order = np.lexsort((partners, owner))
-    offsets = np.zeros(len(rows) + 1, dtype=np.int64)
-    np.cumsum(np.bincount(owner, minlength=len(rows)), out=offsets[1:])
-    return PairGraph(offsets, partners[order], graph.similar[keep][order], graph.weights[keep][order])
+    owner = number[np.repeat(np.arange(graph.n_rows), np.diff(graph.offsets))]
+    partners = number[graph.partners]
+    keep = (owner >= 0) & (partners >= 0)
+    return _compress(owner[keep], partners[keep], graph.similar[keep], graph.weights[keep], len(rows))
+
+
+def select(graph: PairGraph, keep: NDArray[np.bool_]) -> PairGraph:
+    """Some of the pairs, for the same rows; `keep` marks both directions of a pair alike, [2 p]."""
+    owner = np.repeat(np.arange(graph.n_rows), np.diff(graph.offsets))[keep]
+    return _compress(owner, graph.partners[keep], graph.similar[keep], graph.weights[keep], graph.n_rows)
+
+
+def _compress(rows: Indices, partners: Indices, similar: NDArray[np.uint8], weights: Floats, n_rows: int) -> PairGraph:
+    """Sort directed pairs into compressed rows."""
+    order = np.lexsort((partners, rows))
+    offsets = np.zeros(n_rows + 1, dtype=np.int64)
+    np.cumsum(np.bincount(rows, minlength=n_rows), out=offsets[1:])
+    return PairGraph(offsets, partners[order], similar[order], weights[order])
 
 
 def _row_numbers(name: str, values: ArrayLike, n_rows: int) -> Indices:

@@ -9,9 +9,8 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cache
 from itertools import islice
-from types import TracebackType
+from threading import Lock
 from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
@@ -53,12 +52,50 @@ def row_blocks(n_rows: int, block_size: int) -> list[slice]:
     return [slice(start, min(start + block_size, n_rows)) for start in range(0, n_rows, block_size)]
 
 
-@cache
-def _controller() -> ThreadpoolController:
-    return ThreadpoolController()
+class _OneBlasThread:
+    """Holds BLAS to one thread while anybody in the process asks for it, from whichever thread."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._users = 0
+        self._controller: ThreadpoolController | None = None
+        self._limit: Any = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._users == 0:
+                self._controller = self._controller or ThreadpoolController()
+                self._limit = self._controller.limit(limits=1, user_api="blas")
+                self._limit.__enter__()
+            self._users += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._users == 0:
+                self._limit.__exit__(None, None, None)
 
 
-class LocalExecutor:
+one_blas_thread = _OneBlasThread()
+
+
+class SerialExecutor:
+    """The calling thread, block after block."""
+
+    def map(self, work: Callable[..., R], *blocks: Sequence[Any]) -> Sequence[R]:
+        """Apply `work` to every block."""
+        return list(self.collect(work, *blocks))
+
+    def collect(self, work: Callable[..., R], *blocks: Sequence[Any]) -> Iterator[R]:
+        """Apply `work` to every block as results are asked for."""
+        return (work(*call) for call in zip(*blocks, strict=True))
+
+    def sum(self, work: Callable[..., tuple[Floats, ...]], *blocks: Sequence[Any]) -> tuple[Floats, ...]:
+        """Apply `work` to every block and add the results up in the order of the blocks, in float64."""
+        return add_up(self.collect(work, *blocks))
+
+
+class LocalExecutor(SerialExecutor):
     """Threads of this process; use it in a `with` statement.
 
     Parameters
@@ -69,45 +106,36 @@ class LocalExecutor:
 
     def __init__(self, n_jobs: int | None = -1) -> None:
         self.n_threads = count_jobs(n_jobs)
+        self._pool: ThreadPoolExecutor | None = None
 
     def __enter__(self) -> Self:
-        # NumPy releases the GIL inside BLAS: parallel blocks with one BLAS thread each beat threads within each product.
-        self._limit = _controller().limit(limits=1, user_api="blas")
-        self._limit.__enter__()
-        self._pool = ThreadPoolExecutor(self.n_threads, thread_name_prefix="gphash") if self.n_threads > 1 else None
+        # NumPy releases the GIL inside BLAS: blocks side by side with one BLAS thread each beat threads within each product.
+        one_blas_thread.__enter__()
+        if self.n_threads > 1:
+            self._pool = ThreadPoolExecutor(self.n_threads, thread_name_prefix="gphash")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
-        self._limit.__exit__(kind, error, trace)
-
-    def map(self, work: Callable[..., R], *blocks: Sequence[Any]) -> Sequence[R]:
-        """Apply `work` to every block; here, results stay in memory."""
-        return list(self.collect(work, *blocks))
+            self._pool = None
+        one_blas_thread.__exit__()
 
     def collect(self, work: Callable[..., R], *blocks: Sequence[Any]) -> Iterator[R]:
         """Apply `work` to every block, a few blocks ahead of whoever reads the results."""
-        calls = zip(*blocks, strict=True)
         if self._pool is None:
-            yield from (work(*call) for call in calls)
+            yield from super().collect(work, *blocks)
             return
-        ahead = islice(calls, self.n_threads + 1)
-        waiting: deque[Future[R]] = deque(self._pool.submit(work, *call) for call in ahead)
+        pool, calls = self._pool, zip(*blocks, strict=True)
+        waiting: deque[Future[R]] = deque(pool.submit(work, *call) for call in islice(calls, self.n_threads + 1))
         try:
             while waiting:
                 result = waiting.popleft().result()
-                waiting.extend(self._pool.submit(work, *call) for call in islice(calls, 1))
+                waiting.extend(pool.submit(work, *call) for call in islice(calls, 1))
                 yield result
         finally:
             for future in waiting:
                 future.cancel()
-
-    def sum(self, work: Callable[..., tuple[Floats, ...]], *blocks: Sequence[Any]) -> tuple[Floats, ...]:
-        """Apply `work` to every block and add the results up in the order of the blocks, in float64."""
-        return add_up(self.collect(work, *blocks))
 
 
 def add_up(results: Iterable[Sequence[Any]]) -> tuple[Floats, ...]:

@@ -136,28 +136,15 @@ def _match(gamma, signs, cavity, residual, precision, shift, score):  # type: ig
             score[j] += log_cdf(z)
 
 
-class Means(NamedTuple):
-    """Outcome of a solve for the posterior means.
-
-    mean
-        b, one column per bit, [r, m].
-    residual
-        Largest relative residual of a bit before the solve: how far the sites had moved away from the mean.
-    """
-
-    mean: Floats
-    residual: float
-
-
 def solve_means(
     apply: Callable[[Floats], Floats],
     gradient: Floats,
     mean: Floats,
+    energy: Floats,
     factor: Factor,
-    target_norm: Floats,
     steps: int,
     tolerance: float,
-) -> Means:
+) -> Floats:
     """Move all means towards (I + Phiᵀ diag(τ_j) Phi) b_j = Phiᵀ ν_j by preconditioned conjugate gradients.
 
     Parameters
@@ -168,36 +155,35 @@ def solve_means(
         Phiᵀ(ν_j − τ_j μ_j) at the present mean, [r, m].
     mean
         Present means, [r, m].
+    energy
+        Σ_i τ_ij μ_ij² at the present mean, [m], which tells how large an error is.
     factor
         Shared factor, the preconditioner.
-    target_norm
-        ‖Phiᵀ ν_j‖, [m], which residuals are relative to.
     steps, tolerance
-        At most so many steps; fewer once every relative residual is below the tolerance.
+        At most so many steps; fewer once every bit's error, relative to its mean and in the norm of its own posterior precision, is
+        below the tolerance.
+
+    Returns
+    -------
+    The new means, [r, m].
     """
     mean = mean.copy()
+    size = np.einsum("rm,rm->m", mean, mean) + energy
     rest = gradient - mean
-    relative = np.linalg.norm(rest, axis=0) / np.maximum(target_norm, 1e-300)
-    first = float(relative.max(initial=0.0))
-    inverse = _preconditioner(factor)
-    direction = inverse(rest)
-    energy = np.einsum("rm,rm->m", rest, direction)
+    pushed = cho_solve((factor.lower, True), rest, check_finite=False)
+    direction, error = pushed, np.einsum("rm,rm->m", rest, pushed)
     for step in range(steps):
-        if not relative.max(initial=0.0) > tolerance:
+        if np.all(error <= tolerance**2 * size):
             break
         product = direction + apply(direction)
         curvature = np.einsum("rm,rm->m", direction, product)
-        length = np.divide(energy, curvature, out=np.zeros_like(energy), where=curvature > 0)
+        length = np.divide(error, curvature, out=np.zeros_like(error), where=curvature > 0)
         mean += length * direction
-        rest -= length * product
-        relative = np.linalg.norm(rest, axis=0) / np.maximum(target_norm, 1e-300)
+        size = size + length * error
         if step + 1 == steps:
             break
-        pushed = inverse(rest)
-        previous, energy = energy, np.einsum("rm,rm->m", rest, pushed)
-        direction = pushed + np.divide(energy, previous, out=np.zeros_like(energy), where=previous > 0) * direction
-    return Means(mean, first)
-
-
-def _preconditioner(factor: Factor) -> Callable[[Floats], Floats]:
-    return lambda rhs: np.asarray(cho_solve((factor.lower, True), rhs, check_finite=False))
+        rest = rest - length * product
+        pushed = cho_solve((factor.lower, True), rest, check_finite=False)
+        previous, error = error, np.einsum("rm,rm->m", rest, pushed)
+        direction = pushed + np.divide(error, previous, out=np.zeros_like(error), where=previous > 0) * direction
+    return mean

@@ -1,0 +1,365 @@
+"""`GPHasher`, the scikit-learn estimator: validates at the border, hands over to `training`, keeps the hash function."""
+
+import os
+import warnings
+from collections.abc import Callable
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import type_of_target
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
+
+from gphash import checkpoint as checkpoints
+from gphash import hashing, persistence, training
+from gphash.arrays import Floats
+from gphash.coding import similarity
+from gphash.coding.similarity import PairGraph, Pairs, Signatures
+from gphash.evaluation import metrics
+from gphash.execution.local import LocalExecutor, count_jobs
+from gphash.features.scaling import Scaling
+from gphash.hamming import distance, packing
+from gphash.hashing import HashFunction
+from gphash.inference import SOLVERS, Sweep
+from gphash.kernels import SquaredExponential
+from gphash.training import Settings
+
+KIND = "model"
+
+
+class GPHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Supervised hashing with Gaussian processes.
+
+    Learns binary codes that keep a notion of similarity given by class labels, tag sets or judged pairs. Every bit is a sparse Gaussian
+    process classifier whose labels, the codes of the training rows, are latent; expectation propagation and Gibbs sampling infer both.
+
+    Parameters
+    ----------
+    n_bits : int
+        Length of a code, m.
+    n_inducing : int
+        Number of inducing inputs, r. More are more accurate; training time grows with r², encoding time with r.
+    inducing : {"kmeans", "random"}
+        Inducing inputs are k-means centres, or random rows as in the paper.
+    solver : {"shared", "blockwise"}
+        Shared-factor EP for all bits together, or the paper's EP, bit by bit in blocks of 1,000 rows: some fifty times slower, a reference.
+    scaling : {"unit", "centre"}
+        Centre rows on the training mean and scale them to unit length, or only centre them.
+    length_scale, signal_scale : float or "auto"
+        ℓ and σ_f of the kernel; "auto" chooses by the leave-one-out score of EP on a sample of rows.
+    similarity_scale : float or "auto"
+        σ_y of the similarity likelihood Φ(σ_y s V); "auto" is 2 / n_bits.
+    pair_weight : float or "auto"
+        κ, how much the similarity terms count against the Gaussian processes; 1 is the paper. "auto" chooses by retrieval on held-out rows.
+    balance_pairs : bool
+        For pair lists: give the similar and the dissimilar pairs the same total weight.
+    n_representatives : int
+        Number of random training rows that all rows are compared with, t.
+    n_starts : int
+        Random starts of the codes, tried on a sample of rows; the best by leave-one-out score goes on.
+    max_sweeps : int
+        Sweeps after which codes are fixed, settled or not. EP then converges alone.
+    block_size : int
+        Rows per block, the unit of parallel work. Part of what a seed means: other blocks, other random numbers.
+    memory_limit : float or "auto"
+        Bytes that the features Phi (4 n r) may take in memory; beyond, they are kept in temporary memory-mapped files. "auto" is half
+        of the machine's memory.
+    n_jobs : int or None
+        Threads; −1 uses all cores, None one. Never changes a result.
+    checkpoint : path or None
+        File to keep checkpoints in. When it exists, training goes on from it; it must come from the same data and parameters.
+    callback : callable or None
+        Called with a `Sweep` record (number, flips, leave_one_out, seconds, …) after every sweep.
+    random_state : int, RandomState or None
+        Seed of everything random.
+
+    Attributes
+    ----------
+    hash_function_ : HashFunction
+        Scaling, kernel, inducing inputs, weights and uncertainty: all that encoding needs.
+    length_scale_, signal_scale_, pair_weight_ : float
+        As given or as chosen.
+    leave_one_out_score_ : float
+        Mean of log Φ(y γ) over rows and bits at the last sweep; higher is better, log ½ is chance.
+    sweeps_ : list of Sweep
+        What the callback saw.
+    seconds_ : dict
+        Training time by phase.
+    n_features_in_ : int
+        Width of the training rows.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from gphash import GPHasher
+    >>> X, y = load_digits(return_X_y=True)
+    >>> hasher = GPHasher(n_bits=16, n_inducing=300, random_state=0).fit(X[:1300], y[:1300])
+    >>> hasher.encode(X[1300:]).shape
+    (497, 2)
+    """
+
+    def __init__(
+        self,
+        n_bits: int = 16,
+        *,
+        n_inducing: int = 1000,
+        inducing: str = "kmeans",
+        solver: str = "shared",
+        scaling: str = "unit",
+        length_scale: float | str = "auto",
+        signal_scale: float | str = "auto",
+        similarity_scale: float | str = "auto",
+        pair_weight: float | str = 1.0,
+        balance_pairs: bool = True,
+        n_representatives: int = 5000,
+        n_starts: int = 4,
+        max_sweeps: int = 50,
+        block_size: int = 2048,
+        memory_limit: float | str = "auto",
+        n_jobs: int | None = -1,
+        checkpoint: str | os.PathLike[str] | None = None,
+        callback: Callable[[Sweep], None] | None = None,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.n_bits = n_bits
+        self.n_inducing = n_inducing
+        self.inducing = inducing
+        self.solver = solver
+        self.scaling = scaling
+        self.length_scale = length_scale
+        self.signal_scale = signal_scale
+        self.similarity_scale = similarity_scale
+        self.pair_weight = pair_weight
+        self.balance_pairs = balance_pairs
+        self.n_representatives = n_representatives
+        self.n_starts = n_starts
+        self.max_sweeps = max_sweeps
+        self.block_size = block_size
+        self.memory_limit = memory_limit
+        self.n_jobs = n_jobs
+        self.checkpoint = checkpoint
+        self.callback = callback
+        self.random_state = random_state
+
+    def fit(self, X: ArrayLike, y: ArrayLike | Pairs | None = None) -> Self:
+        """Learn the hash function.
+
+        Parameters
+        ----------
+        X : array of shape [n, d]
+            Features.
+        y : labels [n], 0/1 tags [n, c], or Pairs
+            Rows are similar when their labels are equal, when they share a tag, or as the pairs say.
+        """
+        settings = self._settings()
+        features = self._validate(X, reset=True)
+        supervision = self._supervision(y, features)
+        if settings.n_inducing > len(features):
+            warnings.warn(
+                f"n_inducing={settings.n_inducing} exceeds the {len(features)} rows of X; all rows are used as inducing inputs.",
+                UserWarning,
+                stacklevel=2,
+            )
+        keeper, resumed = self._checkpoint(features, supervision, settings)
+        with LocalExecutor(self.n_jobs) as executor:
+            try:
+                trained = training.train(features, supervision, settings, executor, self.callback, keeper, resumed)
+            finally:
+                if keeper is not None:
+                    keeper.write()
+        self.hash_function_ = trained.function
+        self.length_scale_, self.signal_scale_ = trained.plan.kernel
+        self.pair_weight_ = trained.plan.pair_weight
+        self.sweeps_ = trained.sweeps
+        self.leave_one_out_score_ = trained.sweeps[-1].leave_one_out
+        self.seconds_ = trained.seconds
+        return self
+
+    def encode(self, X: ArrayLike) -> NDArray[np.uint8]:
+        """Packed codes, uint8 [n, ceil(n_bits / 8)]; bit j in numpy's `packbits` order, spare bits zero."""
+        return hashing.encode(*self._fitted(X), self.n_jobs)
+
+    def transform(self, X: ArrayLike) -> NDArray[np.uint8]:
+        """Codes as 0/1, uint8 [n, n_bits]."""
+        return hashing.bits(*self._fitted(X), self.n_jobs)
+
+    def bit_probabilities(self, X: ArrayLike) -> Floats:
+        """P(bit = 1) for every bit, [n, n_bits]; at least ½ exactly where `transform` gives 1."""
+        return hashing.probabilities(*self._fitted(X), self.n_jobs)
+
+    def score(self, X: ArrayLike, y: ArrayLike) -> float:
+        """Mean average precision, tie-aware, when each row of X is searched for among the others by Hamming distance.
+
+        Parameters
+        ----------
+        X : array of shape [n, d]
+            Features.
+        y : labels [n] or 0/1 tags [n, c]
+            What counts as similar.
+        """
+        if isinstance(y, Pairs):
+            raise ValueError("score takes labels or tags; it cannot rank by a list of pairs.")
+        packed = self.encode(X)
+        signatures = self._supervision(y, packed)
+        assert isinstance(signatures, Signatures)
+        precisions = []
+        for query in range(len(packed)):
+            distances = distance.pairwise(packed[query : query + 1], packed)[0]
+            relevant = similarity.alike(signatures[query : query + 1], signatures)[0]
+            others = np.arange(len(packed)) != query
+            precisions.append(metrics.average_precision_of(distances[others], relevant[others]))
+        return float(np.mean(precisions))
+
+    def save(self, path: str | os.PathLike[str]) -> str:
+        """Write the model to one file and return its fingerprint; an existing file is replaced only by a complete one."""
+        check_is_fitted(self)
+        function = self.hash_function_
+        meta = {
+            "parameters": {name: value for name, value in self.get_params(deep=False).items() if _plain(value)},
+            "unit_length": function.scaling.unit_length,
+            "kernel": list(function.kernel),
+            "pair_weight": self.pair_weight_,
+            "sweeps": [list(sweep) for sweep in self.sweeps_],
+            "seconds": self.seconds_,
+            "feature_names": [str(name) for name in self.feature_names_in_] if hasattr(self, "feature_names_in_") else None,
+        }
+        arrays = {
+            "scaling_mean": function.scaling.mean,
+            "Z": function.Z,
+            "weights": function.weights,
+            "uncertainty": function.uncertainty,
+        }
+        return persistence.write(path, KIND, meta, arrays)
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.hash_function_.n_bits)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        tags.target_tags.two_d_labels = True
+        tags.transformer_tags.preserves_dtype = []
+        return tags
+
+    def _fitted(self, X: ArrayLike) -> tuple[HashFunction, Floats]:
+        check_is_fitted(self)
+        return self.hash_function_, self._validate(X, reset=False)
+
+    def _validate(self, X: ArrayLike, reset: bool) -> Floats:
+        minimum = 2 if reset else 1
+        checked: Floats = validate_data(
+            self, X, reset=reset, dtype=[np.float32, np.float64], ensure_min_samples=minimum, order=None
+        )
+        return checked
+
+    def _supervision(self, y: ArrayLike | Pairs | None, rows: NDArray[Any]) -> Signatures | PairGraph:
+        if y is None:
+            raise ValueError(
+                "GPHasher requires y to be passed, but the target y is None; give labels [n], tags [n, c] or Pairs."
+            )
+        if isinstance(y, Pairs):
+            return similarity.from_pairs(y, len(rows), self.balance_pairs)
+        if hasattr(y, "toarray"):
+            y = y.toarray()
+        target = np.asarray(y)
+        check_consistent_length(rows, target)
+        if target.ndim == 2 and target.shape[1] > 1:
+            return similarity.from_tags(target)
+        target = column_or_1d(target, warn=True)
+        if target.dtype.kind == "f" and not np.isfinite(target).all():
+            raise ValueError("Input y contains NaN or infinity; give one class label per row.")
+        if type_of_target(target, input_name="y").startswith("continuous"):
+            raise ValueError(
+                "Unknown label type: y is continuous; give class labels [n], 0/1 tags [n, c] or Pairs of rows."
+            )
+        return similarity.from_labels(target)
+
+    def _settings(self) -> Settings:
+        for name in ("n_bits", "n_inducing", "n_representatives", "n_starts", "max_sweeps", "block_size"):
+            value = getattr(self, name)
+            if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
+                raise ValueError(f"{name}={value!r}; give a whole number of at least 1.")
+        for name in ("length_scale", "signal_scale", "similarity_scale", "pair_weight", "memory_limit"):
+            value = getattr(self, name)
+            if value == "auto" if isinstance(value, str) else isinstance(value, Real) and 0 < value < np.inf:
+                continue
+            raise ValueError(f'{name}={value!r}; give a positive number or "auto".')
+        for name, known in (("inducing", ("kmeans", "random")), ("solver", tuple(SOLVERS)), ("scaling", ("unit", "centre"))):
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name}={getattr(self, name)!r}; give one of {', '.join(map(repr, known))}.")
+        count_jobs(self.n_jobs)
+
+        def chosen(value: float | str) -> float | None:
+            return None if isinstance(value, str) else float(value)
+
+        limit = chosen(self.memory_limit)
+        return Settings(
+            n_bits=int(self.n_bits),
+            n_inducing=int(self.n_inducing),
+            inducing=self.inducing,
+            solver=self.solver,
+            unit_length=self.scaling == "unit",
+            length_scale=chosen(self.length_scale),
+            signal_scale=chosen(self.signal_scale),
+            similarity_scale=chosen(self.similarity_scale),
+            pair_weight=chosen(self.pair_weight),
+            n_representatives=int(self.n_representatives),
+            n_starts=int(self.n_starts),
+            max_sweeps=int(self.max_sweeps),
+            block_size=int(self.block_size),
+            memory_limit=_machine_memory() / 2 if limit is None else limit,
+            seed=self._seed(),
+        )
+
+    def _seed(self) -> int:
+        if isinstance(self.random_state, Integral) and self.random_state >= 0:
+            return int(self.random_state)
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+    def _checkpoint(
+        self, X: Floats, supervision: Signatures | PairGraph, settings: Settings
+    ) -> tuple[checkpoints.Keeper | None, training.Checkpoint | None]:
+        if self.checkpoint is None:
+            return None, None
+        if not isinstance(self.random_state, Integral):
+            raise ValueError("checkpoint needs random_state to be a number: without it, no two runs are the same.")
+        path = Path(self.checkpoint)
+        run = checkpoints.fingerprint(X, supervision, settings)
+        return checkpoints.Keeper(path, run), checkpoints.load(path, run) if path.exists() else None
+
+
+def load(path: str | os.PathLike[str]) -> GPHasher:
+    """Read a model that `GPHasher.save` wrote, ready to encode."""
+    stored = persistence.read(path, KIND)
+    meta, arrays = dict[str, Any](stored.meta), stored.arrays
+    hasher = GPHasher(**meta["parameters"])
+    scaling = Scaling(arrays["scaling_mean"], meta["unit_length"])
+    hasher.hash_function_ = HashFunction(
+        scaling, SquaredExponential(*meta["kernel"]), arrays["Z"], arrays["weights"], arrays["uncertainty"]
+    )
+    hasher.length_scale_, hasher.signal_scale_ = meta["kernel"]
+    hasher.pair_weight_ = meta["pair_weight"]
+    hasher.sweeps_ = [Sweep(*record) for record in meta["sweeps"]]
+    hasher.leave_one_out_score_ = hasher.sweeps_[-1].leave_one_out
+    hasher.seconds_ = meta["seconds"]
+    hasher.n_features_in_ = arrays["Z"].shape[1]
+    if meta["feature_names"] is not None:
+        hasher.feature_names_in_ = np.array(meta["feature_names"], dtype=object)
+    return hasher
+
+
+def _plain(value: object) -> bool:
+    """Whether a parameter can be kept in a file: a number, a word, or nothing."""
+    return value is None or isinstance(value, bool | int | float | str | np.integer | np.floating)
+
+
+def _machine_memory() -> float:
+    try:
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, ValueError, OSError):
+        return 8e9

@@ -1,0 +1,1 @@
+"""Measuring retrieval: metrics that mean the same thing every time."""

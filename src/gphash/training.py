@@ -1,0 +1,310 @@
+"""Training, from raw features and supervision to a hash function (sections 3 and 4 of the paper).
+
+Centre and scale the rows; choose the inducing inputs; draw the representatives; choose kernel and start on a sample of them; then let EP
+and Gibbs sampling alternate over all rows until codes have settled and EP has converged.
+"""
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from gphash import hashing, inference, selection
+from gphash.arrays import Floats, Indices, Signs
+from gphash.coding import gibbs, similarity
+from gphash.coding.similarity import PairGraph, Signatures
+from gphash.execution.local import Executor, row_blocks
+from gphash.features import inducing, scaling
+from gphash.features.scaling import Scaling
+from gphash.gp import prior as priors
+from gphash.gp.prior import Prior
+from gphash.hashing import HashFunction
+from gphash.inference import Prediction, Problem, Rows, Schedule, State, Sweep
+from gphash.kernels import SquaredExponential
+from gphash.selection import Sample, Start
+
+
+class Settings(NamedTuple):
+    """What the user decides; None lets training choose.
+
+    n_bits
+        m, the length of a code.
+    n_inducing, inducing
+        r, the number of inducing inputs, and how to find them: "kmeans" or "random".
+    solver
+        "shared" or "blockwise".
+    unit_length
+        Whether centred rows are scaled to unit length.
+    length_scale, signal_scale
+        ℓ and σ_f.
+    similarity_scale
+        σ_y; None is 2/m.
+    pair_weight
+        κ; None chooses it by retrieval on held-out rows.
+    n_representatives
+        t, rows that all others are compared with.
+    n_starts
+        Random starts of the codes to choose from.
+    max_sweeps
+        Sweeps before codes are frozen.
+    block_size
+        Rows of a block, the unit of work and of random numbers.
+    memory_limit
+        Bytes that Phi may take in memory; beyond, it is kept in memory-mapped files.
+    seed
+        Of all random numbers.
+    """
+
+    n_bits: int
+    n_inducing: int = 1000
+    inducing: str = "kmeans"
+    solver: str = "shared"
+    unit_length: bool = True
+    length_scale: float | None = None
+    signal_scale: float | None = None
+    similarity_scale: float | None = None
+    pair_weight: float | None = 1.0
+    n_representatives: int = 5000
+    n_starts: int = 4
+    max_sweeps: int = 50
+    block_size: int = 2048
+    memory_limit: float = np.inf
+    seed: int = 0
+
+
+class Plan(NamedTuple):
+    """What is settled before the first sweep over all rows.
+
+    scaling
+        From raw to scaled features.
+    Z
+        Inducing inputs, scaled, [r, d].
+    kernel
+        As given or as chosen.
+    pair_weight
+        κ, as given or as chosen.
+    """
+
+    scaling: Scaling
+    Z: Floats
+    kernel: SquaredExponential
+    pair_weight: float
+
+
+class Trained(NamedTuple):
+    """Outcome of training.
+
+    function
+        The hash function.
+    plan
+        What was chosen.
+    sweeps
+        One record per sweep.
+    seconds
+        Time by phase.
+    """
+
+    function: HashFunction
+    plan: Plan
+    sweeps: list[Sweep]
+    seconds: dict[str, float]
+
+
+class Checkpoint(NamedTuple):
+    """Where training can go on from: everything that was chosen and the state between two sweeps."""
+
+    plan: Plan
+    state: State
+    sweeps: list[Sweep]
+
+
+def train(
+    X: Floats,
+    supervision: Signatures | PairGraph,
+    settings: Settings,
+    executor: Executor,
+    watch: Callable[[Sweep], None] | None = None,
+    keep: Callable[[Checkpoint], None] | None = None,
+    resumed: Checkpoint | None = None,
+) -> Trained:
+    """Train a hash function.
+
+    Parameters
+    ----------
+    X
+        Raw features, [n, d].
+    supervision
+        Labels or tags as signatures, or a pair list.
+    settings
+        All choices.
+    executor
+        Where row blocks are worked on.
+    watch
+        Sees every sweep.
+    keep
+        Is handed a checkpoint after every sweep.
+    resumed
+        Checkpoint to go on from.
+    """
+    clock = _Clock()
+    generator = np.random.default_rng(settings.seed)
+    order = selection.draw_order(supervision, len(X), generator)
+    plan, start = (resumed.plan, None) if resumed else _choose(X, supervision, settings, order, generator, executor, clock)
+
+    n_central = min(settings.n_representatives, len(X)) if isinstance(supervision, Signatures) else len(X)
+    blocks, n_central_blocks = _blocks(order, n_central, settings.block_size)
+    prior = priors.build(plan.kernel, plan.Z)
+    with _storage(len(X) * len(plan.Z) * 4, settings.memory_limit) as folder:
+        rows = _rows(X, supervision, plan.scaling, prior, blocks, folder, executor)
+        graph = similarity.among(supervision, order) if isinstance(supervision, PairGraph) else None
+        table = pair_table(settings, plan.pair_weight)
+        problem = Problem(rows, n_central_blocks, graph, table, settings.seed)
+        clock.lap("features")
+
+        if resumed:
+            state, sweeps = resumed.state, list(resumed.sweeps)
+        else:
+            assert start is not None
+            predictions = executor.map(lambda block: _predict(start.function, X[block]), blocks)
+            signs = _initial_signs(start, predictions)
+            state, sweeps = inference.init_from_predictions(problem, signs, predictions, executor), []
+            clock.lap("first codes")
+
+        def watch_state(state: State, sweep: Sweep) -> None:
+            sweeps.append(sweep)
+            if keep is not None:
+                keep(Checkpoint(plan, state, sweeps))
+            if watch is not None:
+                watch(sweep)
+
+        state = inference.run(problem, state, Schedule(max_sweeps=settings.max_sweeps), executor, watch_state, settings.solver)
+        state = inference.finish(problem, state, executor)
+        clock.lap("sweeps")
+    assert state.factor is not None
+    function = hashing.build(plan.scaling, prior, state.mean, state.factor)
+    clock.lap("hash function")
+    return Trained(function, plan, sweeps, clock.seconds)
+
+
+def pair_table(settings: Settings, pair_weight: float) -> Floats:
+    """Table of the similarity likelihood under the settings."""
+    scale = settings.similarity_scale or 2 / settings.n_bits
+    return gibbs.pair_table(settings.n_bits, scale, pair_weight)
+
+
+def _choose(
+    X: Floats,
+    supervision: Signatures | PairGraph,
+    settings: Settings,
+    order: Indices,
+    generator: np.random.Generator,
+    executor: Executor,
+    clock: "_Clock",
+) -> tuple[Plan, Start]:
+    """Scaling, inducing inputs, and on a sample of the rows: kernel, pair weight and start."""
+    scaled = scaling.fit(X, settings.unit_length)
+    n_inducing = min(settings.n_inducing, len(X))
+    if settings.inducing == "kmeans" and n_inducing < len(X):
+        n_rows = min(len(X), inducing.ROWS_PER_CENTRE * n_inducing)
+        chosen = np.sort(generator.choice(len(X), n_rows, replace=False))
+        Z = inducing.kmeans(scaling.apply(scaled, X[chosen]), n_inducing, generator, executor)
+    else:
+        Z = scaling.apply(scaled, inducing.random_rows(X, n_inducing, generator))
+    clock.lap("inducing inputs")
+
+    n_central = min(settings.n_representatives, len(X)) if isinstance(supervision, Signatures) else len(X)
+    some = order[: min(selection.SAMPLE, n_central)]
+    part = supervision[some] if isinstance(supervision, Signatures) else similarity.among(supervision, some)
+    few = np.sort(generator.choice(n_inducing, min(selection.INDUCING, n_inducing), replace=False))
+    sample = Sample(scaling.apply(scaled, X[some]), part, Z[few])
+    # Fewer representatives stand for all of them: the pair term keeps its strength.
+    strength = n_central / len(some) if isinstance(supervision, Signatures) else 1.0
+
+    def table(pair_weight: float) -> Floats:
+        return pair_table(settings, pair_weight * strength)
+
+    weight = 1.0 if settings.pair_weight is None else settings.pair_weight
+    lengths = settings.length_scale, settings.signal_scale
+    kernel = selection.choose_kernel(sample, scaled, table(weight), settings.seed, *lengths, executor)
+    if settings.pair_weight is None:
+        weight = selection.choose_pair_weight(sample, scaled, kernel, table, settings.seed, settings.n_starts, executor)
+    clock.lap("hyper-parameters")
+    start = selection.best_start(sample, scaled, kernel, table(weight), settings.seed, settings.n_starts, executor)
+    clock.lap("start of the codes")
+    return Plan(scaled, Z, kernel, weight), start
+
+
+def _blocks(order: Indices, n_central: int, block_size: int) -> tuple[list[Indices], int]:
+    """Row numbers of every block, the central rows in blocks of their own; and how many blocks those are."""
+    central = [order[rows] for rows in row_blocks(n_central, block_size)]
+    others = [np.sort(order[n_central:])[rows] for rows in row_blocks(len(order) - n_central, block_size)]
+    return central + others, len(central)
+
+
+def _rows(
+    X: Floats,
+    supervision: Signatures | PairGraph,
+    scaled: Scaling,
+    prior: Prior,
+    blocks: Sequence[Indices],
+    folder: Path | None,
+    executor: Executor,
+) -> Sequence[Rows]:
+    """Whitened features and supervision of every block."""
+
+    def make(number: int, rows: Indices) -> Rows:
+        Phi, residual = priors.features(prior, scaling.apply(scaled, X[rows]))
+        if folder is not None:
+            stored = np.lib.format.open_memmap(folder / f"{number}.npy", "w+", Phi.dtype, Phi.shape)
+            stored[:] = Phi
+            Phi = stored
+        return Rows(number, Phi, residual, supervision[rows] if isinstance(supervision, Signatures) else None)
+
+    return executor.map(make, range(len(blocks)), blocks)
+
+
+def _predict(function: HashFunction, X: Floats) -> Prediction:
+    """What a hash function says about raw rows."""
+    return Prediction(*hashing.predict(function, scaling.apply(function.scaling, X)))
+
+
+def _initial_signs(start: Start, predictions: Sequence[Prediction]) -> Sequence[Signs]:
+    """Codes to begin with: the start's own for its sample (the first rows of all), predicted bits for the others."""
+    signs = [np.where(prediction.mean >= 0, 1, -1).astype(np.int8) for prediction in predictions]
+    position = 0
+    for block in signs:
+        count = min(len(block), len(start.signs) - position)
+        block[:count] = start.signs[position : position + count]
+        position += count
+    return signs
+
+
+@contextmanager
+def _storage(needed: float, limit: float) -> Iterator[Path | None]:
+    """A folder for Phi when it would not fit in memory, removed afterwards; else None."""
+    if needed <= limit:
+        yield None
+        return
+    folder = Path(tempfile.mkdtemp(prefix="gphash-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class _Clock:
+    """Seconds by phase."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def lap(self, phase: str) -> None:
+        now = time.perf_counter()
+        self.seconds[phase] = now - self._last
+        self._last = now
