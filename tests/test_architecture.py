@@ -15,9 +15,11 @@ LAYERS = [
     {"version", "arrays", "probit"},
     {"kernels", "features", "hamming", "coding", "datasets", "execution"},
     {"gp"},
-    {"hashing"},
-    {"training", "persistence", "evaluation", "baselines"},
+    {"hashing", "inference"},
+    {"persistence", "evaluation", "baselines"},
     {"selection"},
+    {"training"},
+    {"checkpoint"},
     {"estimator"},
     {"server", "cli", "__main__"},
 ]

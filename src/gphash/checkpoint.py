@@ -1,7 +1,7 @@
 """Checkpoints of training: everything that was chosen and the state between two sweeps, in one file.
 
-Training that goes on from a checkpoint ends with the same hash function as training that was never interrupted. A checkpoint knows which
-run it belongs to (data, supervision, settings) and refuses to serve another.
+Training that goes on from a checkpoint ends with the same hash function as training that was never interrupted. A
+checkpoint knows which run it belongs to (data, supervision, settings) and refuses to serve another.
 """
 
 import time
@@ -61,16 +61,14 @@ class Keeper:
 def fingerprint(X: Floats, supervision: Signatures | PairGraph, settings: Settings) -> str:
     """What tells one run from another: data, supervision and settings, except where Phi is kept."""
     chosen = {name: value for name, value in settings._asdict().items() if name != "memory_limit"}
-    arrays: dict[str, Any] = {"X": X}
-    for name, value in supervision._asdict().items():
-        arrays[name] = np.asarray(value)
-    return persistence.fingerprint(KIND, chosen, arrays)
+    parts = supervision._asdict() if isinstance(supervision, PairGraph) else vars(supervision)
+    return persistence.fingerprint(KIND, chosen, {"X": X, **{name: np.asarray(part) for name, part in parts.items()}})
 
 
 def save(path: Path, run: str, checkpoint: Checkpoint) -> None:
     """Write a checkpoint; the file before it stays until the new one is complete."""
     plan, state = checkpoint.plan, checkpoint.state
-    meta = {
+    meta: dict[str, Any] = {
         "run": run,
         "unit_length": plan.scaling.unit_length,
         "kernel": list(plan.kernel),

@@ -1,4 +1,4 @@
-"""`GPHasher`, the scikit-learn estimator: validates at the border, hands over to `training`, keeps the hash function."""
+"""`GPHasher`, the scikit-learn estimator: validates at the border and hands over to `training`."""
 
 import os
 import warnings
@@ -22,7 +22,7 @@ from gphash.coding.similarity import PairGraph, Pairs, Signatures
 from gphash.evaluation import metrics
 from gphash.execution.local import LocalExecutor, count_jobs
 from gphash.features.scaling import Scaling
-from gphash.hamming import distance, packing
+from gphash.hamming import distance
 from gphash.hashing import HashFunction
 from gphash.inference import SOLVERS, Sweep
 from gphash.kernels import SquaredExponential
@@ -31,11 +31,12 @@ from gphash.training import Settings
 KIND = "model"
 
 
-class GPHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class GPHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Supervised hashing with Gaussian processes.
 
-    Learns binary codes that keep a notion of similarity given by class labels, tag sets or judged pairs. Every bit is a sparse Gaussian
-    process classifier whose labels, the codes of the training rows, are latent; expectation propagation and Gibbs sampling infer both.
+    Learns binary codes that keep a notion of similarity given by class labels, tag sets or judged pairs. Every bit is
+    a sparse Gaussian process classifier whose labels, the codes of the training rows, are latent; expectation
+    propagation and Gibbs sampling infer both.
 
     Parameters
     ----------
@@ -46,7 +47,8 @@ class GPHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
     inducing : {"kmeans", "random"}
         Inducing inputs are k-means centres, or random rows as in the paper.
     solver : {"shared", "blockwise"}
-        Shared-factor EP for all bits together, or the paper's EP, bit by bit in blocks of 1,000 rows: some fifty times slower, a reference.
+        Shared-factor EP for all bits together, or the paper's EP, bit by bit in blocks of 1,000 rows: some fifty
+        times slower, a reference.
     scaling : {"unit", "centre"}
         Centre rows on the training mean and scale them to unit length, or only centre them.
     length_scale, signal_scale : float or "auto"
@@ -54,7 +56,8 @@ class GPHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
     similarity_scale : float or "auto"
         σ_y of the similarity likelihood Φ(σ_y s V); "auto" is 2 / n_bits.
     pair_weight : float or "auto"
-        κ, how much the similarity terms count against the Gaussian processes; 1 is the paper. "auto" chooses by retrieval on held-out rows.
+        κ, how much the similarity terms count against the Gaussian processes; 1 is the paper. "auto" chooses by
+        retrieval on held-out rows.
     balance_pairs : bool
         For pair lists: give the similar and the dissimilar pairs the same total weight.
     n_representatives : int
@@ -66,12 +69,13 @@ class GPHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
     block_size : int
         Rows per block, the unit of parallel work. Part of what a seed means: other blocks, other random numbers.
     memory_limit : float or "auto"
-        Bytes that the features Phi (4 n r) may take in memory; beyond, they are kept in temporary memory-mapped files. "auto" is half
-        of the machine's memory.
+        Bytes that the features Phi (4 n r) may take in memory; beyond, they are kept in temporary memory-mapped
+        files. "auto" is half of the machine's memory.
     n_jobs : int or None
         Threads; −1 uses all cores, None one. Never changes a result.
     checkpoint : path or None
-        File to keep checkpoints in. When it exists, training goes on from it; it must come from the same data and parameters.
+        File to keep checkpoints in. When it exists, training goes on from it; it must come from the same data and
+        parameters.
     callback : callable or None
         Called with a `Sweep` record (number, flips, leave_one_out, seconds, …) after every sweep.
     random_state : int, RandomState or None
@@ -160,7 +164,8 @@ class GPHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         supervision = self._supervision(y, features)
         if settings.n_inducing > len(features):
             warnings.warn(
-                f"n_inducing={settings.n_inducing} exceeds the {len(features)} rows of X; all rows are used as inducing inputs.",
+                f"n_inducing={settings.n_inducing} exceeds the {len(features)} rows of X; "
+                "all rows are used as inducing inputs.",
                 UserWarning,
                 stacklevel=2,
             )
@@ -215,17 +220,18 @@ class GPHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         return float(np.mean(precisions))
 
     def save(self, path: str | os.PathLike[str]) -> str:
-        """Write the model to one file and return its fingerprint; an existing file is replaced only by a complete one."""
+        """Write the model to one file and return its fingerprint; an old file is replaced only by a complete one."""
         check_is_fitted(self)
         function = self.hash_function_
-        meta = {
+        names = [str(name) for name in self.feature_names_in_] if hasattr(self, "feature_names_in_") else None
+        meta: dict[str, Any] = {
             "parameters": {name: value for name, value in self.get_params(deep=False).items() if _plain(value)},
             "unit_length": function.scaling.unit_length,
             "kernel": list(function.kernel),
             "pair_weight": self.pair_weight_,
             "sweeps": [list(sweep) for sweep in self.sweeps_],
             "seconds": self.seconds_,
-            "feature_names": [str(name) for name in self.feature_names_in_] if hasattr(self, "feature_names_in_") else None,
+            "feature_names": names,
         }
         arrays = {
             "scaling_mean": function.scaling.mean,
@@ -281,15 +287,19 @@ class GPHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
 
     def _settings(self) -> Settings:
         for name in ("n_bits", "n_inducing", "n_representatives", "n_starts", "max_sweeps", "block_size"):
-            value = getattr(self, name)
-            if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
+            value: Any = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < 1:
                 raise ValueError(f"{name}={value!r}; give a whole number of at least 1.")
         for name in ("length_scale", "signal_scale", "similarity_scale", "pair_weight", "memory_limit"):
             value = getattr(self, name)
-            if value == "auto" if isinstance(value, str) else isinstance(value, Real) and 0 < value < np.inf:
+            if value == "auto" if isinstance(value, str) else isinstance(value, Real) and 0 < float(value) < np.inf:
                 continue
             raise ValueError(f'{name}={value!r}; give a positive number or "auto".')
-        for name, known in (("inducing", ("kmeans", "random")), ("solver", tuple(SOLVERS)), ("scaling", ("unit", "centre"))):
+        for name, known in (
+            ("inducing", ("kmeans", "random")),
+            ("solver", tuple(SOLVERS)),
+            ("scaling", ("unit", "centre")),
+        ):
             if getattr(self, name) not in known:
                 raise ValueError(f"{name}={getattr(self, name)!r}; give one of {', '.join(map(repr, known))}.")
         count_jobs(self.n_jobs)
@@ -317,16 +327,18 @@ class GPHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         )
 
     def _seed(self) -> int:
-        if isinstance(self.random_state, Integral) and self.random_state >= 0:
-            return int(self.random_state)
-        return int(check_random_state(self.random_state).randint(2**31 - 1))
+        given: Any = self.random_state
+        if isinstance(given, Integral) and int(given) >= 0:
+            return int(given)
+        return int(check_random_state(given).randint(2**31 - 1))
 
     def _checkpoint(
         self, X: Floats, supervision: Signatures | PairGraph, settings: Settings
     ) -> tuple[checkpoints.Keeper | None, training.Checkpoint | None]:
         if self.checkpoint is None:
             return None, None
-        if not isinstance(self.random_state, Integral):
+        given: Any = self.random_state
+        if not isinstance(given, Integral):
             raise ValueError("checkpoint needs random_state to be a number: without it, no two runs are the same.")
         path = Path(self.checkpoint)
         run = checkpoints.fingerprint(X, supervision, settings)

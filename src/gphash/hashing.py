@@ -1,12 +1,18 @@
 """The hash function: the one trained artefact, and what it computes for new rows (section 2.4 of the paper).
 
-    mean_j(x) = k(x, Z) w_j,   variance(x) = k(x, x) − ‖Uᵀ k(Z, x)‖²,   P(bit_j = 1) = Φ(mean_j / √(1 + variance)),   bit_j = [mean_j ≥ 0]
+    mean_j(x) = k(x, Z) w_j,   variance(x) = k(x, x) − ‖Uᵀ k(Z, x)‖²
+    P(bit_j = 1) = Φ(mean_j / √(1 + variance)),   bit_j = [mean_j ≥ 0]
 
 with w_j = L⁻ᵀ b_j, and U Uᵀ = L⁻ᵀ (I − Λ̄⁻¹) L⁻¹ from the prior's whitening L and the shared factor Λ̄.
+
+A row's code must not depend on which rows it is encoded with, but a float32 product rounds differently at different
+places of a matrix. Rows with a mean so near to zero that rounding could decide its sign are therefore computed again in
+float64.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import scipy.linalg
@@ -22,13 +28,14 @@ from gphash.gp import triangular
 from gphash.gp.prior import Prior
 from gphash.gp.triangular import Factor
 from gphash.hamming import packing
-from gphash.kernels import SquaredExponential
+from gphash.kernels import Landmarks, SquaredExponential
 
 TILE = 1024
-ROWS_ALIGNED = 32
+ROUNDING = 2e-7  # of a sum of float32 kernel values times weights, relative to the sum of their absolute values
 
 
-class HashFunction(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class HashFunction:
     """Everything needed to encode a row.
 
     scaling
@@ -54,6 +61,19 @@ class HashFunction(NamedTuple):
         """Length of a code."""
         return int(self.weights.shape[1])
 
+    @cached_property
+    def landmarks(self) -> Landmarks:
+        """Inducing inputs prepared for float32 rows."""
+        return kernels.landmarks(self.kernel, self.Z)
+
+    @cached_property
+    def doubt(self) -> Floats:
+        """How near to zero a float32 mean may be before its sign is in doubt, [m]."""
+        reach = float(np.max(kernels.squared_norms(self.Z), initial=0.0)) / self.kernel.length_scale**2
+        sums = kernels.diagonal(self.kernel) * np.abs(self.weights).sum(axis=0, dtype=np.float64)
+        doubt: Floats = ROUNDING * max(1.0, reach / 2) * sums
+        return doubt
+
 
 def build(scaling: Scaling, prior: Prior, mean: Floats, factor: Factor) -> HashFunction:
     """Hash function from the posterior: means of the whitened inducing values, [r, m], and shared factor."""
@@ -73,20 +93,9 @@ def build(scaling: Scaling, prior: Prior, mean: Floats, factor: Factor) -> HashF
     )
 
 
-def predict(function: HashFunction, scaled: Floats) -> tuple[Floats, Floats]:
-    """Predictive means, [n, m], and variance, [n], of rows that are scaled already, in float64."""
-    return _predict(function, kernels.cross(function.kernel, scaled, function.Z))
-
-
-def _predict(function: HashFunction, K: Floats) -> tuple[Floats, Floats]:
-    mean = (K @ function.weights).astype(np.float64)
-    explained = kernels.squared_norms(K @ function.uncertainty).astype(np.float64)
-    return mean, np.maximum(kernels.diagonal(function.kernel) - explained, 0.0)
-
-
 def latent_means(function: HashFunction, X: Floats, n_jobs: int | None = 1) -> Floats:
-    """Predictive means of the latent functions, float32 [n, m]; their signs are the bits."""
-    return _by_tiles(lambda K: K @ function.weights, function, X, n_jobs)
+    """Predictive means of the latent functions, [n, m]; their signs are the bits."""
+    return _by_tiles(lambda rows: _kernel_and_means(function, rows)[1], X, n_jobs)
 
 
 def bits(function: HashFunction, X: Floats, n_jobs: int | None = 1) -> NDArray[np.uint8]:
@@ -100,28 +109,40 @@ def encode(function: HashFunction, X: Floats, n_jobs: int | None = 1) -> NDArray
 
 
 def probabilities(function: HashFunction, X: Floats, n_jobs: int | None = 1) -> Floats:
-    """P(bit = 1), float64 [n, m]."""
+    """P(bit = 1), [n, m]."""
 
-    def chance(K: Floats) -> Floats:
-        mean, variance = _predict(function, K)
+    def chance(rows: Floats) -> Floats:
+        mean, variance = predict(function, rows)
         probability: Floats = ndtr(mean / np.sqrt(1 + variance)[:, None])
-        return probability
+        # Next to zero, Φ rounds to ½, which is the 1 bit's.
+        return np.where(mean < 0, np.minimum(probability, np.nextafter(0.5, 0)), probability)
 
-    return _by_tiles(chance, function, X, n_jobs)
+    return _by_tiles(chance, X, n_jobs)
 
 
-def _by_tiles(predict: Callable[[Floats], Floats], function: HashFunction, X: Floats, n_jobs: int | None) -> Floats:
-    """Apply `predict` to the kernel values of X tile by tile."""
+def predict(function: HashFunction, X: Floats) -> tuple[Floats, Floats]:
+    """Predictive means, [n, m], and variance, the same for all bits, [n]."""
+    K, mean = _kernel_and_means(function, X)
+    explained = kernels.squared_norms(K @ function.uncertainty).astype(np.float64)
+    return mean, np.maximum(kernels.diagonal(function.kernel) - explained, 0.0)
 
-    def tile(rows: slice) -> Floats:
-        scaled = scaling.apply(function.scaling, X[rows])
-        count = len(scaled)
-        # BLAS treats the last few rows of a matrix differently, in the last digit. With only full groups of rows, the code of a
-        # row never depends on which rows it is encoded with.
-        if spare := -count % ROWS_ALIGNED:
-            scaled = np.concatenate([scaled, np.zeros((spare, scaled.shape[1]), scaled.dtype)])
-        return predict(kernels.cross(function.kernel, scaled, function.Z))[:count]
 
+def _kernel_and_means(function: HashFunction, X: Floats) -> tuple[Floats, Floats]:
+    """Kernel values with the inducing inputs, float32 [n, r], and means whose signs do not depend on rounding."""
+    K = kernels.evaluate(function.landmarks, scaling.apply(function.scaling, X))
+    mean = (K @ function.weights).astype(np.float64)
+    doubtful = np.flatnonzero((np.abs(mean) < function.doubt).any(axis=1))
+    if len(doubtful):
+        exact = scaling.apply(function.scaling, X[doubtful], np.float64)
+        exact_K = kernels.cross(function.kernel, exact, function.Z.astype(np.float64))
+        mean[doubtful] = exact_K @ function.weights.astype(np.float64)
+    return K, mean
+
+
+def _by_tiles(work: Callable[[Floats], Floats], X: Floats, n_jobs: int | None) -> Floats:
+    """Apply `work` to tiles of rows and put the results together."""
     tiles = row_blocks(len(X), TILE)
-    with LocalExecutor(n_jobs if len(tiles) > 1 else 1) as executor:
-        return np.concatenate(list(executor.collect(tile, tiles)))
+    if len(tiles) == 1:
+        return work(X)
+    with LocalExecutor(n_jobs) as executor:
+        return np.concatenate(list(executor.collect(lambda rows: work(X[rows]), tiles)))

@@ -1,4 +1,4 @@
-"""Inference of codes and Gaussian processes together: expectation propagation and Gibbs sampling in turn (section 3 of the paper).
+"""Inference of codes and Gaussian processes together: EP and Gibbs sampling in turn (section 3 of the paper).
 
 One sweep, over row blocks that each hold their rows of Phi, residual, supervision, codes and sites:
 
@@ -8,7 +8,8 @@ One sweep, over row blocks that each hold their rows of Phi, residual, supervisi
 4. new sites from the same cavities with the new codes, and the gradient of the means;
 5. a few steps of conjugate gradients for the means of all bits together.
 
-Each is a map over blocks and a sum of [r, r] or [r, m] matrices. Once codes have settled they are frozen and EP finishes alone.
+Each is a map over blocks and a sum of [r, r] or [r, m] matrices. Once codes have settled they are frozen and EP
+finishes alone.
 """
 
 import time
@@ -97,7 +98,7 @@ class Problem(NamedTuple):
     @property
     def n_bits(self) -> int:
         """Length of a code."""
-        return self.table.shape[1] // 2 - 1
+        return int(self.table.shape[1] // 2 - 1)
 
 
 class State(NamedTuple):
@@ -194,9 +195,7 @@ SETTLING = 3  # sweeps of Gibbs sampling alone before the first sweep
 CONTRACTION = 0.3  # of cavity variances, from a smaller model to the whole one
 
 
-def settle(
-    problem: Problem, signs: Sequence[Signs], gammas: Sequence[Floats], executor: Executor
-) -> Sequence[Signs]:
+def settle(problem: Problem, signs: Sequence[Signs], gammas: Sequence[Floats], executor: Executor) -> Sequence[Signs]:
     """Codes of every block after a few sweeps of Gibbs sampling alone, the z-scores γ staying as they are."""
     n = problem.n_central
     sizes = [len(part) for part in signs[:n]]
@@ -206,10 +205,13 @@ def settle(
         central, _, groups = _sample_together(problem, central, gamma, generator)
 
     def sample(block: Rows, block_signs: Signs, block_gamma: Floats) -> Signs:
-        assert groups is not None and block.signatures is not None
+        assert groups is not None
+        assert block.signatures is not None
         for sweep in range(SETTLING):
             uniforms = _generator(problem.seed, 0, sweep, block.number).random(block_gamma.shape)
-            block_signs, _ = gibbs.sample_rows(block_signs, block_gamma, uniforms, block.signatures, groups, problem.table)
+            block_signs, _ = gibbs.sample_rows(
+                block_signs, block_gamma, uniforms, block.signatures, groups, problem.table
+            )
         return block_signs
 
     others = executor.map(sample, problem.rows[n:], signs[n:], gammas[n:])
@@ -265,7 +267,12 @@ def step(problem: Problem, state: State, schedule: Schedule, executor: Executor)
     # A central block has its new codes already; the others draw theirs on the way to their sites.
     visits = executor.map(
         lambda block, latent: visit(
-            block, latent, small_mean, groups if block.number >= problem.n_central else None, problem.table, (seed, sweep)
+            block,
+            latent,
+            small_mean,
+            groups if block.number >= problem.n_central else None,
+            problem.table,
+            (seed, sweep),
         ),
         rows,
         latents,
@@ -281,14 +288,14 @@ def step(problem: Problem, state: State, schedule: Schedule, executor: Executor)
         schedule.steps,
         TOLERANCE,
     )
-    *counts, drift, shared = counts
+    *others, drift, shared = counts
     moved = np.inf if state.sweep == 0 else float(drift / shared)  # the first factor is never kept
     following = state._replace(latents=latents, mean=mean, factor=factor, drift=moved)
-    return _close(following, schedule, flips, counts, refreshed, time.perf_counter() - began)
+    return _close(following, schedule, flips, others, refreshed, time.perf_counter() - began)
 
 
 def step_blockwise(problem: Problem, state: State, schedule: Schedule, executor: Executor) -> tuple[State, Sweep]:
-    """One sweep of the paper's own EP, bit after bit in blocks of 1,000 rows, and Gibbs sampling; bits run side by side."""
+    """One sweep of the paper's own EP, bits side by side, each in blocks of 1,000 rows; then Gibbs sampling."""
     began = time.perf_counter()
     rows, latents = problem.rows, state.latents
     Phis = [block.Phi for block in rows]
@@ -298,7 +305,8 @@ def step_blockwise(problem: Problem, state: State, schedule: Schedule, executor:
     shift = np.concatenate([latent.sites.shift for latent in latents])
     bits = list(
         executor.collect(
-            lambda j: blockwise.sweep_bit(Phis, residual, signs[:, j], precision[:, j], shift[:, j]), range(problem.n_bits)
+            lambda j: blockwise.sweep_bit(Phis, residual, signs[:, j], precision[:, j], shift[:, j]),
+            range(problem.n_bits),
         )
     )
     ends = np.cumsum([len(block.residual) for block in rows])[:-1]
@@ -326,7 +334,12 @@ def step_blockwise(problem: Problem, state: State, schedule: Schedule, executor:
 
 
 def _close(
-    state: State, schedule: Schedule, central_flips: int, counts: Sequence[float] | Floats, refreshed: bool, seconds: float
+    state: State,
+    schedule: Schedule,
+    central_flips: int,
+    counts: Sequence[float] | Floats,
+    refreshed: bool,
+    seconds: float,
 ) -> tuple[State, Sweep]:
     """Count the sweep, and decide whether codes have settled and EP has converged."""
     n_sites, other_flips, score, change, precision = (float(count) for count in counts)
@@ -371,7 +384,7 @@ def finish(problem: Problem, state: State, executor: Executor, drift: float = 0.
 def refresh(
     problem: Problem, latents: Sequence[Latent], executor: Executor, n_sampled: int | None = None
 ) -> tuple[Factor, Sequence[Latent]]:
-    """Make the shared factor anew, and the cavities of every block with it; from all blocks, or by the first ones only."""
+    """Make the shared factor anew, from all blocks or only the first, and the cavities of every block with it."""
     total, n_rows = executor.sum(
         lambda block, latent: (
             ep.precision_sum(block.Phi, latent.sites.precision.mean(axis=1)),
@@ -403,8 +416,8 @@ def visit(
 
     Returns
     -------
-    The block's new codes and sites; Phiᵀ(ν − τ μ), [r, m]; Σ τ μ², [m]; and seven sums: number of sites, flips, leave-one-out
-    score, |change of τ|, τ, |change of τ̄ since the factor was made|, and that older τ̄.
+    The block's new codes and sites; Phiᵀ(ν − τ μ), [r, m]; Σ τ μ², [m]; and seven sums: number of sites, flips,
+    leave-one-out score, |change of τ|, τ, |change of τ̄ since the factor was made|, and that older τ̄.
     """
     assert latent.shared is not None
     latent_mean, gamma = scores(block, latent, mean)
@@ -417,7 +430,15 @@ def visit(
     energy = np.einsum("im,im->m", pull, latent_mean)
     drift = np.abs(sites.precision.mean(axis=1) - latent.shared.precision).sum()
     change = np.abs(sites.precision - latent.sites.precision).sum()
-    counts = (gamma.size, flips, score.sum(), change, latent.sites.precision.sum(), drift, latent.shared.precision.sum())
+    counts = (
+        gamma.size,
+        flips,
+        score.sum(),
+        change,
+        latent.sites.precision.sum(),
+        drift,
+        latent.shared.precision.sum(),
+    )
     return Latent(signs, sites, latent.shared), gradient, energy, np.array(counts)
 
 
@@ -437,7 +458,7 @@ def _sample_central(
 def _sample_block(
     block: Rows, signs: Signs, gamma: Floats, groups: Groups, table: Floats, seed: tuple[int, int]
 ) -> tuple[Signs, int]:
-    """Gibbs sampling of a block that depends on the representatives only; seed and number of the sweep decide the draws."""
+    """Gibbs sampling of a block that depends on the representatives only; `seed` is that of the run and the sweep."""
     assert block.signatures is not None
     uniforms = _generator(seed[0], 1, seed[1], block.number).random(gamma.shape)
     return gibbs.sample_rows(signs, gamma, uniforms, block.signatures, groups, table)
@@ -469,7 +490,13 @@ def _apply(problem: Problem, latents: Sequence[Latent], direction: Floats, execu
 
 
 def _solve(
-    problem: Problem, latents: Sequence[Latent], mean: Floats, factor: Factor, steps: int, tolerance: float, executor: Executor
+    problem: Problem,
+    latents: Sequence[Latent],
+    mean: Floats,
+    factor: Factor,
+    steps: int,
+    tolerance: float,
+    executor: Executor,
 ) -> Floats:
     """Means for sites as they are."""
     small = mean.astype(np.float32)
@@ -482,10 +509,15 @@ def _solve(
 
     gradient, energy = executor.sum(start, problem.rows, latents)
     return ep.solve_means(
-        lambda direction: _apply(problem, latents, direction, executor), gradient, mean, energy, factor, steps, tolerance
+        lambda direction: _apply(problem, latents, direction, executor),
+        gradient,
+        mean,
+        energy,
+        factor,
+        steps,
+        tolerance,
     )
 
 
 def _generator(*seed: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(np.random.SeedSequence(seed)))
-

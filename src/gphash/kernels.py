@@ -31,26 +31,47 @@ def gram(kernel: SquaredExponential, A: Floats) -> Floats:
     return K
 
 
-def cross(kernel: SquaredExponential, A: Floats, B: Floats) -> Floats:
-    """Kernel values of the rows of A with the rows of B, [a, b], in A's precision."""
-    # −‖a − b‖² / 2ℓ² = a·b/ℓ² − ‖a‖²/2ℓ² − ‖b‖²/2ℓ², and log σ_f² rides along with b's part.
-    inverse = 1.0 / kernel.length_scale**2
-    K = A @ (B * A.dtype.type(inverse)).T
-    K += log_scale(kernel, B).astype(A.dtype)
-    K -= (squared_norms(A) * (inverse / 2)).astype(A.dtype)[:, None]
+class Landmarks(NamedTuple):
+    """Rows that kernel values are wanted with, prepared once for many evaluations.
+
+    scaled
+        The rows divided by ℓ², [b, d].
+    offset
+        What each of them alone adds to the logarithm of the kernel: log σ_f² − ‖b‖²/2ℓ², [b].
+    half_precision
+        1 / 2ℓ².
+    """
+
+    scaled: Floats
+    offset: Floats
+    half_precision: float
+
+
+def landmarks(kernel: SquaredExponential, B: Floats) -> Landmarks:
+    """Prepare rows B, [b, d], in their own precision."""
+    half = 0.5 / kernel.length_scale**2
+    offset = 2 * np.log(kernel.signal_scale) - half * squared_norms(B)
+    return Landmarks(B * B.dtype.type(2 * half), offset.astype(B.dtype), half)
+
+
+def evaluate(landmarks: Landmarks, A: Floats) -> Floats:
+    """Kernel values of the rows of A with the landmarks, [a, b], in A's precision."""
+    # log k(a, b) = a·b/ℓ² − ‖a‖²/2ℓ² − ‖b‖²/2ℓ² + log σ_f²
+    K: Floats = A @ landmarks.scaled.T
+    K += landmarks.offset
+    K -= (landmarks.half_precision * squared_norms(A)).astype(A.dtype)[:, None]
     np.exp(K, out=K)
     return K
+
+
+def cross(kernel: SquaredExponential, A: Floats, B: Floats) -> Floats:
+    """Kernel values of the rows of A with the rows of B, [a, b], in their precision."""
+    return evaluate(landmarks(kernel, B), A)
 
 
 def diagonal(kernel: SquaredExponential) -> float:
     """k(x, x), the same for every x."""
     return kernel.signal_scale**2
-
-
-def log_scale(kernel: SquaredExponential, B: Floats) -> Floats:
-    """What b alone adds to log k(a, b): log σ_f² − ‖b‖²/2ℓ², [b]."""
-    scale: Floats = 2 * np.log(kernel.signal_scale) - squared_norms(B) / (2 * kernel.length_scale**2)
-    return scale
 
 
 def squared_norms(A: Floats) -> Floats:

@@ -1,4 +1,4 @@
-"""The normal cumulative distribution Φ and what EP and Gibbs need of it, for numba loops; finite for |z| up to 40 and beyond."""
+"""The normal cumulative distribution Φ for numba loops: what EP and Gibbs need of it, finite for |z| beyond 40."""
 
 import math
 

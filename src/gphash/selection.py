@@ -1,8 +1,8 @@
-"""What nobody should have to tune: kernel, pair weight and the start of the codes, chosen on a sample of the training rows.
+"""What nobody should have to tune: kernel, pair weight and the start of the codes, chosen on a sample of rows.
 
-The leave-one-out score of EP compares hyper-parameters for fixed codes, and random starts of the codes with each other; it
-correlates with retrieval on unseen rows and costs nothing. It cannot choose the pair weight κ (a small κ lets codes follow the features,
-which flatters the score), so κ is chosen by retrieval among rows held out of the sample.
+The leave-one-out score of EP compares hyper-parameters for fixed codes, and random starts of the codes with each other;
+it correlates with retrieval on unseen rows and costs nothing. It cannot choose the pair weight κ (a small κ lets codes
+follow the features, which flatters the score), so κ is chosen by retrieval among rows held out of the sample.
 """
 
 from collections.abc import Callable
@@ -12,9 +12,9 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order
 
-from gphash import hashing, inference
+from gphash import hashing, inference, kernels
 from gphash.arrays import Floats, Indices, Signs
-from gphash.coding import gibbs, similarity
+from gphash.coding import similarity
 from gphash.coding.similarity import PairGraph, Signatures
 from gphash.evaluation import metrics
 from gphash.execution.local import Executor, SerialExecutor
@@ -67,7 +67,8 @@ class Start(NamedTuple):
 def draw_order(supervision: Signatures | PairGraph, n_rows: int, generator: np.random.Generator) -> Indices:
     """All rows in random order, so that the first ones are a sample.
 
-    For a pair list, rows follow each other along pairs (breadth first from a random row), or a sample would hold next to no pair.
+    For a pair list, rows follow each other along pairs (breadth first from a random row), or a sample would hold next
+    to no pair.
     """
     order = generator.permutation(n_rows).astype(np.int64)
     if isinstance(supervision, Signatures) or n_rows <= SAMPLE:
@@ -153,7 +154,13 @@ def choose_kernel(
 
 
 def best_start(
-    sample: Sample, scaling: Scaling, kernel: SquaredExponential, table: Floats, seed: int, n_starts: int, executor: Executor
+    sample: Sample,
+    scaling: Scaling,
+    kernel: SquaredExponential,
+    table: Floats,
+    seed: int,
+    n_starts: int,
+    executor: Executor,
 ) -> Start:
     """The start with the best leave-one-out score out of several random ones."""
     seeds = [seed + start for start in range(n_starts)]
@@ -192,7 +199,7 @@ def choose_pair_weight(
 
 def _retrieval(function: HashFunction, scaled: Floats, signatures: Signatures) -> float:
     """Mean average precision of rows among themselves by Hamming distance."""
-    codes = np.where(hashing.predict(function, scaled)[0] >= 0, 1.0, -1.0)
+    codes = np.where(kernels.evaluate(function.landmarks, scaled) @ function.weights >= 0, 1.0, -1.0)
     distances = (codes.shape[1] - codes @ codes.T) / 2
     relevant = similarity.alike(signatures, signatures)
     np.fill_diagonal(relevant, False)

@@ -1,7 +1,7 @@
 """Training, from raw features and supervision to a hash function (sections 3 and 4 of the paper).
 
-Centre and scale the rows; choose the inducing inputs; draw the representatives; choose kernel and start on a sample of them; then let EP
-and Gibbs sampling alternate over all rows until codes have settled and EP has converged.
+Centre and scale the rows; choose the inducing inputs; draw the representatives; choose kernel and start on a sample
+of them; then let EP and Gibbs sampling alternate over all rows until codes have settled and EP has converged.
 """
 
 import shutil
@@ -154,7 +154,9 @@ def train(
     clock = _Clock()
     generator = np.random.default_rng(settings.seed)
     order = selection.draw_order(supervision, len(X), generator)
-    plan, start = (resumed.plan, None) if resumed else _choose(X, supervision, settings, order, generator, executor, clock)
+    plan, start = (
+        (resumed.plan, None) if resumed else _choose(X, supervision, settings, order, generator, executor, clock)
+    )
 
     n_central = min(settings.n_representatives, len(X)) if isinstance(supervision, Signatures) else len(X)
     blocks, n_central_blocks = _blocks(order, n_central, settings.block_size)
@@ -182,7 +184,9 @@ def train(
             if watch is not None:
                 watch(sweep)
 
-        state = inference.run(problem, state, Schedule(max_sweeps=settings.max_sweeps), executor, watch_state, settings.solver)
+        state = inference.run(
+            problem, state, Schedule(max_sweeps=settings.max_sweeps), executor, watch_state, settings.solver
+        )
         state = inference.finish(problem, state, executor)
         clock.lap("sweeps")
     assert state.factor is not None
@@ -270,7 +274,7 @@ def _rows(
 
 def _predict(function: HashFunction, X: Floats) -> Prediction:
     """What a hash function says about raw rows."""
-    return Prediction(*hashing.predict(function, scaling.apply(function.scaling, X)))
+    return Prediction(*hashing.predict(function, X))
 
 
 def _initial_signs(start: Start, predictions: Sequence[Prediction]) -> Sequence[Signs]:

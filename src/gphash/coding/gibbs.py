@@ -3,17 +3,17 @@
     log-odds of Y_ij = +1:   log Φ(γ_ij) − log Φ(−γ_ij) + κ Σ_l Y_lj dT(s_il, V_il − Y_ij Y_lj)
     dT(s, b) = log Φ(σ_y s (b + 1)) − log Φ(σ_y s (b − 1)),   V_il = Σ_j Y_ij Y_lj
 
-b is an integer, so dT is a table. Partners l with the same code and the same signature contribute the same number, so the sum runs
-over distinct (code, signature) groups with their counts: exact, and short once codes have settled. With
+b is an integer, so dT is a table. Partners l with the same code and the same signature contribute the same number, so
+the sum runs over distinct (code, signature) groups with their counts: exact, and short once codes have settled. With
 a_g = n_g dT(s, V_g − 1) and d_g = n_g dT(s, V_g + 1) the sum for every bit j of a row is
 
     Σ_g Y_gj n_g dT(s, V_g − Y_ij Y_gj) = Y_ij Σ_g (a_g − d_g)/2 + Σ_g Y_gj (a_g + d_g)/2,
 
 one dot product per bit until a bit flips.
 
-Representatives interact among themselves only, one after another (`sample_representatives`); the other rows interact with the
-representatives only, hence independently of each other (`sample_rows`). If representatives also summed over the other rows, a
-degenerate optimum would give them codes of their own on spare bits.
+Representatives interact among themselves only, one after another (`sample_representatives`); the other rows interact
+with the representatives only, hence independently of each other (`sample_rows`). If representatives also summed over
+the other rows, a degenerate optimum would give them codes of their own on spare bits.
 """
 
 import math
@@ -86,7 +86,15 @@ def sample_rows(
     """
     signs = signs.copy()
     flips = _sample_rows(
-        signs, gamma, uniforms, signatures.masks, signatures.exact, groups.signs, groups.signatures.masks, groups.counts, table
+        signs,
+        gamma,
+        uniforms,
+        signatures.masks,
+        signatures.exact,
+        groups.signs,
+        groups.signatures.masks,
+        groups.counts,
+        table,
     )
     return signs, int(flips)
 
@@ -107,7 +115,18 @@ def sample_representatives(
     counts = np.zeros(n + 1)
     counts[: len(groups.counts)] = groups.counts
     flips = _sample_representatives(
-        signs, gamma, uniforms, order, signatures.masks, signatures.exact, member, codes, masks, counts, len(groups.counts), table
+        signs,
+        gamma,
+        uniforms,
+        order,
+        signatures.masks,
+        signatures.exact,
+        member,
+        codes,
+        masks,
+        counts,
+        len(groups.counts),
+        table,
     )
     return signs, int(flips)
 
@@ -117,7 +136,9 @@ def sample_pairs(
 ) -> tuple[Signs, int]:
     """Sample rows one after another in the given order, each against its own partners as they are by then."""
     signs = signs.copy()
-    flips = _sample_pairs(signs, gamma, uniforms, order, graph.offsets, graph.partners, graph.similar, graph.weights, table)
+    flips = _sample_pairs(
+        signs, gamma, uniforms, order, graph.offsets, graph.partners, graph.similar, graph.weights, table
+    )
     return signs, int(flips)
 
 

@@ -1,8 +1,10 @@
 """Supervision: which rows are similar, never as an n × n matrix.
 
-Class labels and tag sets become one signature per row (`Signatures`); judged pairs become a list of partners per row (`PairGraph`).
+Class labels and tag sets become one signature per row (`Signatures`); judged pairs become a list of partners per row
+(`PairGraph`).
 """
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +27,8 @@ class Pairs(NamedTuple):
     similar: ArrayLike
 
 
-class Signatures(NamedTuple):
+@dataclass(frozen=True)
+class Signatures:
     """One bit mask per row, from which the similarity of any two rows follows.
 
     masks
@@ -37,7 +40,7 @@ class Signatures(NamedTuple):
     masks: NDArray[np.uint64]
     exact: bool
 
-    def __getitem__(self, rows: Any) -> "Signatures":  # type: ignore[override]
+    def __getitem__(self, rows: Any) -> "Signatures":
         """Signatures of some rows."""
         return Signatures(self.masks[rows], self.exact)
 
@@ -79,12 +82,14 @@ def from_labels(y: ArrayLike) -> Signatures:
 
 
 def from_tags(tags: ArrayLike) -> Signatures:
-    """Signatures of tag sets, a 0/1 matrix [n, c]; two rows are similar when they share a tag, and an empty row to none."""
+    """Signatures of tag sets, a 0/1 matrix [n, c]; rows are similar when they share a tag, an empty row to none."""
     tags = np.asarray(tags)
     if tags.ndim != 2:
         raise ValueError(f"tags have shape {tags.shape}; give a 0/1 matrix [n_rows, n_tags].")
     if not np.isin(tags, (0, 1)).all():
-        raise ValueError(f"tags hold values other than 0 and 1 (dtype {tags.dtype}); give a 0/1 matrix [n_rows, n_tags].")
+        raise ValueError(
+            f"tags hold values other than 0 and 1 (dtype {tags.dtype}); give a 0/1 matrix [n_rows, n_tags]."
+        )
     n_rows, n_tags = tags.shape
     octets = np.zeros((n_rows, -(-n_tags // 64) * 8), dtype=np.uint8)
     packed = np.packbits(tags.astype(bool), axis=1)
@@ -109,13 +114,15 @@ def from_pairs(pairs: Pairs, n_rows: int, balance: bool = True) -> PairGraph:
     n_rows
         Number of rows that the pairs may name.
     balance
-        Weight the pairs so that the similar ones and the dissimilar ones have the same total; few random pairs are similar, and
-        unweighted they drown.
+        Weight the pairs so that the similar ones and the dissimilar ones have the same total; few random pairs are
+        similar, and unweighted they drown.
     """
     i, j = _row_numbers("pairs.i", pairs.i, n_rows), _row_numbers("pairs.j", pairs.j, n_rows)
     similar = np.asarray(pairs.similar)
     if not len(i) == len(j) == len(similar) or similar.ndim != 1:
-        raise ValueError(f"pairs.i, pairs.j and pairs.similar have lengths {len(i)}, {len(j)} and {similar.shape}; they must agree.")
+        raise ValueError(
+            f"pairs.i, pairs.j and pairs.similar have lengths {len(i)}, {len(j)} and {similar.shape}; they must agree."
+        )
     if len(i) == 0:
         raise ValueError("pairs are empty; give at least one similar and one dissimilar pair.")
     if not np.isin(similar, (-1, 1)).all():
@@ -145,8 +152,7 @@ def alike(mine: Signatures, theirs: Signatures) -> NDArray[np.bool_]:
     if mine.exact:
         equal: NDArray[np.bool_] = mine.masks[:, None, 0] == theirs.masks[None, :, 0]
         return equal
-    shared: NDArray[np.bool_] = (mine.masks[:, None, :] & theirs.masks[None, :, :]).any(axis=2)
-    return shared
+    return np.asarray((mine.masks[:, None, :] & theirs.masks[None, :, :]).any(axis=2))
 
 
 def among(graph: PairGraph, rows: Indices) -> PairGraph:

@@ -1,6 +1,7 @@
 """Retrieval metrics that do not depend on the order of rows at equal distance.
 
-Average precision is the expectation over all orders within ties, in closed form: in a tie of n rows of which r are relevant, after a
+Average precision is the expectation over all orders within ties, in closed form: in a tie of n rows of which r are
+relevant, after a
 rows of which b were relevant,
 
     Σ_{k=1..n} (r/n) · (b + 1 + (k − 1)(r − 1)/(n − 1)) / (a + k)

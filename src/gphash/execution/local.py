@@ -1,8 +1,8 @@
 """The executor seam, and its local form: threads of this process.
 
-All heavy work of training is a map over row blocks followed by a sum of small matrices. `Executor` names just that; whoever
-implements it decides where the blocks live. Results come back, and are added, in block order, and every block is
-worked on by one BLAS thread, so that the number of threads never changes a result.
+All heavy work of training is a map over row blocks followed by a sum of small matrices. `Executor` names just that;
+whoever implements it decides where the blocks live. Results come back, and are added, in block order, and every block
+is worked on by one BLAS thread, so that the number of threads never changes a result.
 """
 
 import os
@@ -28,7 +28,7 @@ class Executor(Protocol):
     """
 
     def map(self, work: Callable[..., R], *blocks: Sequence[Any]) -> Sequence[R]:
-        """Apply `work` to every block (or to corresponding blocks of several lists); results stay where the blocks are."""
+        """Apply `work` to every block, or to corresponding blocks of lists; results stay where blocks are."""
 
     def collect(self, work: Callable[..., R], *blocks: Sequence[Any]) -> Iterator[R]:
         """Apply `work` to every block and bring the results here, in the order of the blocks."""
@@ -109,7 +109,8 @@ class LocalExecutor(SerialExecutor):
         self._pool: ThreadPoolExecutor | None = None
 
     def __enter__(self) -> Self:
-        # NumPy releases the GIL inside BLAS: blocks side by side with one BLAS thread each beat threads within each product.
+        # NumPy releases the GIL inside BLAS: blocks side by side with one BLAS thread each beat threads within each
+        # product.
         one_blas_thread.__enter__()
         if self.n_threads > 1:
             self._pool = ThreadPoolExecutor(self.n_threads, thread_name_prefix="gphash")

@@ -1,4 +1,4 @@
-"""Inducing inputs Z: random rows, as in the paper, or k-means centres, which cover the data better for the same number."""
+"""Inducing inputs Z: random rows, as in the paper, or k-means centres, which cover the data better."""
 
 import numpy as np
 
@@ -20,8 +20,8 @@ def kmeans(
 ) -> Floats:
     """Centres of k-means from random rows, [r, d].
 
-    A few of Lloyd's iterations are all that inducing inputs gain from. Each is a map over row blocks and a sum, hence the same for any
-    number of threads.
+    A few of Lloyd's iterations are all that inducing inputs gain from. Each is a map over row blocks and a sum, hence
+    the same for any number of threads.
     """
     centres = random_rows(X, n_inducing, generator)
     blocks = row_blocks(len(X), BLOCK)
@@ -39,7 +39,7 @@ def kmeans(
             starts = np.cumsum(counts[filled]) - counts[filled]
             sums = np.zeros_like(centres)
             sums[filled] = np.add.reduceat(X[rows][order], starts, axis=0)
-            return sums, counts
+            return sums, counts.astype(np.float64)
 
         sums, counts = executor.sum(assign, blocks)
         # A centre that lost all its rows stays where it was.

@@ -3,7 +3,7 @@
 Unit length makes the kernel a function of the angle between rows, so that one range of length scales suits all data.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,11 +28,11 @@ def fit(X: Floats, unit_length: bool = True) -> Scaling:
     return Scaling(X.mean(axis=0, dtype=np.float64), unit_length)
 
 
-def apply(scaling: Scaling, X: Floats, dtype: type[np.floating] = np.float32) -> Floats:  # type: ignore[type-arg]
+def apply(scaling: Scaling, X: Floats, dtype: type[np.floating[Any]] = np.float32) -> Floats:
     """Scale rows, [n, d]."""
     # Subtracting before rounding keeps small differences between large numbers.
     working = np.result_type(X.dtype, dtype)
-    scaled = (X - scaling.mean.astype(working)).astype(dtype, copy=False)
+    scaled: Floats = (X - scaling.mean.astype(working)).astype(dtype, copy=False)
     if scaling.unit_length:
         length = np.sqrt(np.einsum("ij,ij->i", scaled, scaled))
         length[length == 0] = 1

@@ -5,8 +5,9 @@ Section 2.3 of the paper with generalised FITC: before every block of rows the p
     Λ = I + Phiᵀ diag(τ) Phi,  b = Λ⁻¹ Phiᵀ ν,  μ_i = φ_iᵀ b,  v_i = φ_iᵀ Λ⁻¹ φ_i           marginals
     1/c_i = 1/v_i − τ_i,  μ⁻_i = c_i (μ_i/v_i − ν_i)                                        cavities
 
-and the block's sites are matched to the tilted moments. A sweep over one bit costs two products of the size of Phiᵀ Phi and one
-Cholesky factor a block, hence m times that for all bits: the reference that shared-factor EP is measured against.
+and the block's sites are matched to the tilted moments. A sweep over one bit costs two products of the size of Phiᵀ
+Phi and one Cholesky factor a block, hence m times that for all bits: the reference that shared-factor EP is measured
+against.
 """
 
 from collections.abc import Sequence
@@ -97,10 +98,11 @@ def sweep_bit(
 
 def _pieces(Phis: Sequence[Floats], block_size: int) -> list[tuple[slice, Floats]]:
     """Blocks of rows: where they stand among all rows, and their features."""
-    pieces, start = [], 0
+    pieces: list[tuple[slice, Floats]] = []
+    start = 0
     for Phi in Phis:
-        for rows in row_blocks(len(Phi), block_size):
-            pieces.append((slice(start + rows.start, start + rows.stop), Phi[rows]))
+        blocks = row_blocks(len(Phi), block_size)
+        pieces.extend((slice(start + rows.start, start + rows.stop), Phi[rows]) for rows in blocks)
         start += len(Phi)
     return pieces
 

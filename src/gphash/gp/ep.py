@@ -1,7 +1,8 @@
 """Shared-factor expectation propagation: m bits for the price of one.
 
-With v ~ N(0, I) and h_i = φ_iᵀ v, the likelihood of bit j at row i is Φ(y_ij h_ij / √(1 + residual_i)); EP replaces it by a site
-exp(−½ τ_ij h² + ν_ij h). All bits share Phi and differ only in their sites, so the costly factor is made once for all of them:
+With v ~ N(0, I) and h_i = φ_iᵀ v, the likelihood of bit j at row i is Φ(y_ij h_ij / √(1 + residual_i)); EP replaces
+it by a site exp(−½ τ_ij h² + ν_ij h). All bits share Phi and differ only in their sites, so the costly factor is made
+once for all of them:
 
     Λ̄ = I + Phiᵀ diag(τ̄) Phi,  τ̄ = mean of τ over bits,  v̄_i = φ_iᵀ Λ̄⁻¹ φ_i      shared factor
     1/c_i = 1/v̄_i − τ̄_i                                                          cavity variance, for all bits
@@ -9,13 +10,14 @@ exp(−½ τ_ij h² + ν_ij h). All bits share Phi and differ only in their site
                                                                                   gradients preconditioned with Λ̄
     μ⁻_ij = μ_ij + c_i (τ_ij μ_ij − ν_ij),  γ_ij = μ⁻_ij / √(1 + residual_i + c_i)   cavity mean, leave-one-out z-score
 
-A sweep visits every row block once to update its sites and to collect the gradient Phiᵀ(ν_j − τ_j μ_j) − b_j, and once more for each
-step of conjugate gradients. The fixed point has every bit's mean exact; only its variances come from the shared factor.
+A sweep visits every row block once to update its sites and to collect the gradient Phiᵀ(ν_j − τ_j μ_j) − b_j, and
+once more for each step of conjugate gradients. The fixed point has every bit's mean exact; only its variances come
+from the shared factor.
 """
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -65,7 +67,7 @@ def precision_sum(Phi: Floats, precision: Floats) -> Floats:
     return total
 
 
-def shared_factor(precision_total: Floats, dtype: np.dtype | type) -> Factor:  # type: ignore[type-arg]
+def shared_factor(precision_total: Floats, dtype: np.dtype[Any] | type) -> Factor:
     """Cholesky factor of Λ̄ = I + Phiᵀ diag(τ̄) Phi, from the sum over all blocks."""
     matrix = precision_total + np.eye(len(precision_total))
     lower, _ = triangular.cholesky((matrix + matrix.T) / 2)
@@ -160,8 +162,8 @@ def solve_means(
     factor
         Shared factor, the preconditioner.
     steps, tolerance
-        At most so many steps; fewer once every bit's error, relative to its mean and in the norm of its own posterior precision, is
-        below the tolerance.
+        At most so many steps; fewer once every bit's error, relative to its mean and in the norm of its own posterior
+        precision, is below the tolerance.
 
     Returns
     -------

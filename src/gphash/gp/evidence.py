@@ -2,7 +2,8 @@
 
     log Z = −Σ log diag chol(Λ) + ½ νᵀ μ + Σ_i [log Φ(z_i) + ½ log(c_i/v_i) + (μ⁻_i)²/(2 c_i) − μ_i²/(2 v_i)]
 
-It needs each bit's own factor, so it costs as much as a sweep of blockwise EP; the leave-one-out score Σ log Φ(z_i) costs nothing.
+It needs each bit's own factor, so it costs as much as a sweep of blockwise EP; the leave-one-out score Σ log Φ(z_i)
+costs nothing.
 """
 
 import numpy as np
@@ -17,10 +18,7 @@ from gphash.gp.ep import Sites
 def log_evidence(Phi: Floats, residual: Floats, signs: Signs, sites: Sites) -> Floats:
     """Log evidence of every bit under converged sites, [m]."""
     return np.array(
-        [
-            _of_bit(Phi, residual, signs[:, j], sites.precision[:, j], sites.shift[:, j])
-            for j in range(signs.shape[1])
-        ]
+        [_of_bit(Phi, residual, signs[:, j], sites.precision[:, j], sites.shift[:, j]) for j in range(signs.shape[1])]
     )
 
 

@@ -4,7 +4,7 @@ The solve is blocked forward substitution made of matrix products, which NumPy r
 `trsm` holds it, and would keep row blocks from running side by side.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg
@@ -30,7 +30,7 @@ class Factor(NamedTuple):
     inverses: tuple[Floats, ...]
 
 
-def factor(lower: Floats, dtype: np.dtype | type = np.float32) -> Factor:  # type: ignore[type-arg]
+def factor(lower: Floats, dtype: np.dtype[Any] | type = np.float32) -> Factor:
     """Prepare L for solves with rows of the given precision."""
     starts = range(0, len(lower), PANEL)
     eye = np.eye(PANEL)

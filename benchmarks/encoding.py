@@ -1,0 +1,44 @@
+"""How long encoding takes, against the bare product X @ Z.T that every kernel hash function needs, in the same run.
+
+python benchmarks/encoding.py             # r=1,000, d=512, 16 bits; batches of 1 and of 10,000
+"""
+
+import argparse
+
+import numpy as np
+from measuring import best, descriptors
+
+from gphash import GPHasher
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=9, help="interleaved repeats; the best counts (default 9)")
+    args = parser.parse_args()
+    X, y = descriptors(14_000)
+    hasher = GPHasher(
+        16, n_inducing=1000, inducing="random", length_scale=1.0, signal_scale=8.0, n_starts=1, random_state=0
+    ).fit(X[:4000], y[:4000])
+    Z = hasher.hash_function_.Z
+    print(f"r={len(Z):,}  d={Z.shape[1]}  m=16; best of {args.repeats} interleaved repeats")
+    for batch, loops in ((10_000, 1), (1, 200)):
+        rows = X[4000 : 4000 + batch]
+        works = {
+            "X @ Z.T": lambda rows=rows: rows @ Z.T,
+            "encode": lambda rows=rows: hasher.encode(rows),
+            "bit_probabilities": lambda rows=rows: hasher.bit_probabilities(rows),
+        }
+        times = {name: np.inf for name in works}
+        for _ in range(args.repeats):
+            for name, work in works.items():
+                times[name] = min(
+                    times[name], best(lambda work=work, loops=loops: [work() for _ in range(loops)], 1) / loops
+                )
+        for name, seconds in times.items():
+            aim = "   (aim: at most 1.5)" if (name, batch) == ("encode", 10_000) else ""
+            ratio = seconds / times["X @ Z.T"]
+            print(f"  batch {batch:>6,}  {name:18s} {1e6 * seconds / batch:8.2f} µs/row  {ratio:6.2f} × X @ Z.T{aim}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,198 @@
+"""Slow, honest oracles, each written from the mathematics and from nothing in the package.
+
+Equation numbers are those of Rasmussen & Williams, Gaussian Processes for Machine Learning (2006).
+"""
+
+import itertools
+import math
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import log_ndtr
+
+
+def squared_exponential(A, B, length_scale, signal_scale):
+    """k(a, b) = σ_f² exp(−‖a − b‖² / 2ℓ²), one pair after another."""
+    K = np.empty((len(A), len(B)))
+    for i, a in enumerate(A):
+        for j, b in enumerate(B):
+            distance = math.fsum((float(p) - float(q)) ** 2 for p, q in zip(a, b, strict=True))
+            K[i, j] = signal_scale**2 * math.exp(-distance / (2 * length_scale**2))
+    return K
+
+
+def tilted_moments(mean, variance, sign, noise):
+    """Log normaliser, mean and variance of N(f | mean, variance) Φ(sign f / √noise), by the trapezoidal rule around the mode."""
+    spread = math.sqrt(variance)
+
+    def log_density(f):
+        return -((f - mean) ** 2) / (2 * variance) + log_ndtr(sign * f / math.sqrt(noise))
+
+    coarse = np.linspace(min(mean, 0) - 15 * spread, max(mean, 0) + 15 * spread, 20001)
+    mode = coarse[log_density(coarse).argmax()]
+    step = 30 * spread / 40000
+    f = mode + step * np.arange(-20000, 20001)
+    log_values = log_density(f)
+    values = np.exp(log_values - log_values.max())
+    total = values.sum()
+    first = (values * f).sum() / total
+    second = (values * (f - first) ** 2).sum() / total
+    log_normaliser = math.log(total * step) + log_values.max() - math.log(spread * math.sqrt(2 * math.pi))
+    return log_normaliser, first, second
+
+
+class DenseEP(NamedTuple):
+    """Converged sites in f-space, posterior marginals, cavities and the log evidence."""
+
+    precision: np.ndarray
+    shift: np.ndarray
+    mean: np.ndarray
+    variance: np.ndarray
+    cavity_mean: np.ndarray
+    cavity_variance: np.ndarray
+    log_evidence: float
+
+
+def dense_ep(K, signs, tolerance=1e-13, max_sweeps=500):
+    """Full-GP classification by sequential EP (algorithm 3.5) under Φ(y f), with the n × n covariance, until sites stand still."""
+    n = len(K)
+    tau, nu = np.zeros(n), np.zeros(n)
+    for _ in range(max_sweeps):
+        Sigma, mu = _posterior(K, tau, nu)
+        before = tau.copy(), nu.copy()
+        for i in range(n):
+            cavity_tau, cavity_nu = 1 / Sigma[i, i] - tau[i], mu[i] / Sigma[i, i] - nu[i]
+            m, s2 = cavity_nu / cavity_tau, 1 / cavity_tau
+            # (3.58): moments of the cavity times the likelihood.
+            z = signs[i] * m / math.sqrt(1 + s2)
+            ratio = math.exp(-0.5 * z * z - 0.5 * math.log(2 * math.pi) - log_ndtr(z))
+            tilted_mean = m + signs[i] * s2 * ratio / math.sqrt(1 + s2)
+            tilted_variance = s2 - s2**2 * ratio / (1 + s2) * (z + ratio)
+            change = 1 / tilted_variance - cavity_tau - tau[i]
+            tau[i] += change
+            nu[i] = tilted_mean / tilted_variance - cavity_nu
+            # (3.70): rank-one update of the covariance.
+            Sigma = Sigma - change / (1 + change * Sigma[i, i]) * np.outer(Sigma[:, i], Sigma[:, i])
+            mu = Sigma @ nu
+        if max(np.abs(tau - before[0]).max(), np.abs(nu - before[1]).max()) < tolerance:
+            break
+    else:
+        raise AssertionError("dense EP has not converged")
+    Sigma, mu = _posterior(K, tau, nu)
+    variance = np.diag(Sigma)
+    s2 = 1 / (1 / variance - tau)
+    m = s2 * (mu / variance - nu)
+    # (3.65), in the location and width of the sites.
+    location, width = nu / tau, 1 / tau
+    total = K + np.diag(width)
+    log_evidence = (
+        -0.5 * np.linalg.slogdet(total)[1]
+        - 0.5 * location @ np.linalg.solve(total, location)
+        + log_ndtr(signs * m / np.sqrt(1 + s2)).sum()
+        + 0.5 * np.log(s2 + width).sum()
+        + ((m - location) ** 2 / (2 * (s2 + width))).sum()
+    )
+    return DenseEP(tau, nu, mu, variance, m, s2, float(log_evidence))
+
+
+def _posterior(K, tau, nu):
+    root = np.sqrt(tau)
+    B = np.eye(len(K)) + root[:, None] * K * root
+    Sigma = K - (K * root) @ np.linalg.solve(B, root[:, None] * K)
+    return Sigma, Sigma @ nu
+
+
+def log_evidence_by_integration(K, signs, points=91):
+    """Log ∫ N(f | 0, K) Π Φ(y_i f_i) df on a grid over the whitened f; for two or three rows."""
+    L = np.linalg.cholesky(K)
+    axis = np.linspace(-9, 9, points)
+    grid = np.stack(np.meshgrid(*[axis] * len(K), indexing="ij"), axis=-1).reshape(-1, len(K))
+    log_values = -0.5 * (grid**2).sum(axis=1) + log_ndtr(signs * (grid @ L.T)).sum(axis=1)
+    return math.log(np.exp(log_values).sum() * (axis[1] - axis[0]) ** len(K) / (2 * math.pi) ** (len(K) / 2))
+
+
+def log_evidence_by_angles(K, signs):
+    """The same in closed form: the probability of an orthant, for two or three rows."""
+    noisy = K + np.eye(len(K))
+    scale = np.sqrt(np.diag(noisy))
+    correlation = noisy / np.outer(scale, scale) * np.outer(signs, signs)
+    angles = sum(math.asin(correlation[i, j]) for i, j in itertools.combinations(range(len(K)), 2))
+    return math.log({2: 1 / 4 + angles / (2 * math.pi), 3: 1 / 8 + angles / (4 * math.pi)}[len(K)])
+
+
+def label_pairs(labels, rows, partners):
+    """(row, partner, ±1, weight) for every row against every partner but itself; each unordered pair once."""
+    return _judge(rows, partners, lambda a, b: labels[a] == labels[b])
+
+
+def tag_pairs(tags, rows, partners):
+    """The same for tag sets: similar when a tag is on both."""
+    return _judge(rows, partners, lambda a, b: any(p and q for p, q in zip(tags[a], tags[b], strict=True)))
+
+
+def _judge(rows, partners, similar):
+    found = {frozenset((int(a), int(b))): None for a in rows for b in partners if a != b}
+    return [(*sorted(pair), 1 if similar(*sorted(pair)) else -1, 1.0) for pair in found]
+
+
+def log_joint(signs, gamma, pairs, scale, weight):
+    """log p(S | Y) + GP term: κ Σ_pairs w log Φ(σ_y s y_aᵀ y_b) + Σ_ij log Φ(y_ij γ_ij)."""
+    total = sum(w * log_ndtr(scale * s * int(signs[a].astype(int) @ signs[b].astype(int))) for a, b, s, w in pairs)
+    return weight * total + log_ndtr(signs * gamma).sum()
+
+
+def chance_by_enumeration(i, j, signs, gamma, pairs, scale, weight):
+    """P(Y_ij = +1 | everything else), from the joint at both values of the bit."""
+    values = []
+    for bit in (-1, 1):
+        at = signs.copy()
+        at[i, j] = bit
+        values.append(log_joint(at, gamma, pairs, scale, weight))
+    return 1 / (1 + math.exp(values[0] - values[1]))
+
+
+def pair_sum(code, j, partner_codes, s, weights, scale):
+    """Σ_l w_l [log Φ(σ_y s_l V_l) at Y_ij = +1 minus the same at −1], partner by partner."""
+    total = 0.0
+    for theirs, judged, w in zip(partner_codes, s, weights, strict=True):
+        rest = sum(int(a) * int(b) for k, (a, b) in enumerate(zip(code, theirs, strict=True)) if k != j)
+        total += w * (log_ndtr(scale * judged * (rest + theirs[j])) - log_ndtr(scale * judged * (rest - theirs[j])))
+    return total
+
+
+def sample_in_turn(signs, gamma, uniforms, order, pairs, scale, weight):
+    """Gibbs sampling one row after another and one bit after another, each bit against every partner singly."""
+    signs = signs.astype(int)
+    partners = {int(i): ([], [], []) for i in order}
+    for a, b, s, w in pairs:
+        for owner, other in ((a, b), (b, a)):
+            if owner in partners:
+                for column, value in zip(partners[owner], (other, s, w), strict=True):
+                    column.append(value)
+    flips = 0
+    for i in map(int, order):
+        others, s, w = (np.array(column) for column in partners[i])
+        for j in range(signs.shape[1]):
+            odds = log_ndtr(gamma[i, j]) - log_ndtr(-gamma[i, j])
+            if len(others):
+                rest = signs[others] @ signs[i] - signs[others, j] * signs[i, j]
+                up, down = rest + signs[others, j], rest - signs[others, j]
+                odds += weight * (w * (log_ndtr(scale * s * up) - log_ndtr(scale * s * down))).sum()
+            new = 1 if uniforms[i, j] < np.exp(-np.logaddexp(0, -odds)) else -1
+            flips += new != signs[i, j]
+            signs[i, j] = new
+    return signs.astype(np.int8), flips
+
+
+def average_precision_over_orders(distances, relevant):
+    """Mean average precision over all orders of the rows within ties."""
+    ties = [np.flatnonzero(distances == d) for d in sorted(set(distances.tolist()))]
+    values = []
+    for orders in itertools.product(*(itertools.permutations(tie) for tie in ties)):
+        hits, total = 0, 0.0
+        for rank, row in enumerate(itertools.chain(*orders), start=1):
+            if relevant[row]:
+                hits += 1
+                total += hits / rank
+        values.append(total / hits if hits else 0.0)
+    return math.fsum(values) / len(values)
