@@ -149,8 +149,9 @@ def main(arguments=None):
     same = without_diagonal(y_test[:, None] == y_test)
     say(f"digits: {len(X):,} rows to train on, {len(X_test)} to search among, {X.shape[1]} features")
 
-    say("compiling (the first run only) and training")
+    say("compiling, in the first run only")
     GPHasher(n_bits=2, n_inducing=20, n_starts=1, random_state=0).fit(X[:100], y[:100])
+    say("training")
     hashers, table = {}, []
     for n_bits in LENGTHS:
         began = time.perf_counter()

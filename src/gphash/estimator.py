@@ -219,27 +219,34 @@ class GPHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
             precisions.append(metrics.average_precision_of(distances[others], relevant[others]))
         return float(np.mean(precisions))
 
+    @property
+    def fingerprint_(self) -> str:
+        """SHA-256 of the hash function: equal for two models exactly when they compute the same codes."""
+        check_is_fitted(self)
+        return persistence.fingerprint(KIND, *self._content())
+
     def save(self, path: str | os.PathLike[str]) -> str:
         """Write the model to one file and return its fingerprint; an old file is replaced only by a complete one."""
         check_is_fitted(self)
-        function = self.hash_function_
         names = [str(name) for name in self.feature_names_in_] if hasattr(self, "feature_names_in_") else None
-        meta: dict[str, Any] = {
+        notes: dict[str, Any] = {
             "parameters": {name: value for name, value in self.get_params(deep=False).items() if _plain(value)},
-            "unit_length": function.scaling.unit_length,
-            "kernel": list(function.kernel),
             "pair_weight": self.pair_weight_,
             "sweeps": [list(sweep) for sweep in self.sweeps_],
             "seconds": self.seconds_,
             "feature_names": names,
         }
-        arrays = {
+        return persistence.write(path, KIND, *self._content(), notes)
+
+    def _content(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        function = self.hash_function_
+        meta = {"unit_length": function.scaling.unit_length, "kernel": list(function.kernel)}
+        return meta, {
             "scaling_mean": function.scaling.mean,
             "Z": function.Z,
             "weights": function.weights,
             "uncertainty": function.uncertainty,
         }
-        return persistence.write(path, KIND, meta, arrays)
 
     @property
     def _n_features_out(self) -> int:
@@ -348,20 +355,19 @@ class GPHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
 def load(path: str | os.PathLike[str]) -> GPHasher:
     """Read a model that `GPHasher.save` wrote, ready to encode."""
     stored = persistence.read(path, KIND)
-    meta, arrays = dict[str, Any](stored.meta), stored.arrays
-    hasher = GPHasher(**meta["parameters"])
+    meta, notes, arrays = stored.meta, stored.notes, stored.arrays
+    hasher = GPHasher(**notes["parameters"])
     scaling = Scaling(arrays["scaling_mean"], meta["unit_length"])
-    hasher.hash_function_ = HashFunction(
-        scaling, SquaredExponential(*meta["kernel"]), arrays["Z"], arrays["weights"], arrays["uncertainty"]
-    )
-    hasher.length_scale_, hasher.signal_scale_ = meta["kernel"]
-    hasher.pair_weight_ = meta["pair_weight"]
-    hasher.sweeps_ = [Sweep(*record) for record in meta["sweeps"]]
+    kernel = SquaredExponential(*meta["kernel"])
+    hasher.hash_function_ = HashFunction(scaling, kernel, arrays["Z"], arrays["weights"], arrays["uncertainty"])
+    hasher.length_scale_, hasher.signal_scale_ = kernel
+    hasher.pair_weight_ = notes["pair_weight"]
+    hasher.sweeps_ = [Sweep(*record) for record in notes["sweeps"]]
     hasher.leave_one_out_score_ = hasher.sweeps_[-1].leave_one_out
-    hasher.seconds_ = meta["seconds"]
+    hasher.seconds_ = notes["seconds"]
     hasher.n_features_in_ = arrays["Z"].shape[1]
-    if meta["feature_names"] is not None:
-        hasher.feature_names_in_ = np.array(meta["feature_names"], dtype=object)
+    if notes["feature_names"] is not None:
+        hasher.feature_names_in_ = np.array(notes["feature_names"], dtype=object)
     return hasher
 
 

@@ -81,6 +81,8 @@ class Problem(NamedTuple):
         Row blocks; the first `n_central` are sampled together, one row after another.
     n_central
         Number of blocks that hold the representatives; all of them for a pair list.
+    representatives
+        Labels or tags of the rows of those blocks; None for a pair list.
     graph
         The pair list, rows numbered through the blocks; None for labels and tags.
     table
@@ -91,6 +93,7 @@ class Problem(NamedTuple):
 
     rows: Sequence[Rows]
     n_central: int
+    representatives: Signatures | None
     graph: PairGraph | None
     table: Floats
     seed: int
@@ -198,8 +201,9 @@ CONTRACTION = 0.3  # of cavity variances, from a smaller model to the whole one
 def settle(problem: Problem, signs: Sequence[Signs], gammas: Sequence[Floats], executor: Executor) -> Sequence[Signs]:
     """Codes of every block after a few sweeps of Gibbs sampling alone, the z-scores γ staying as they are."""
     n = problem.n_central
-    sizes = [len(part) for part in signs[:n]]
-    gamma, central, groups = np.concatenate(gammas[:n]), np.concatenate(signs[:n]), None
+    parts = list(executor.collect(lambda block_signs: block_signs, signs[:n]))
+    gamma = np.concatenate(list(executor.collect(lambda block_gamma: block_gamma, gammas[:n])))
+    central, groups = np.concatenate(parts), None
     for sweep in range(SETTLING):
         generator = _generator(problem.seed, 0, sweep, len(signs))
         central, _, groups = _sample_together(problem, central, gamma, generator)
@@ -215,7 +219,7 @@ def settle(problem: Problem, signs: Sequence[Signs], gammas: Sequence[Floats], e
         return block_signs
 
     others = executor.map(sample, problem.rows[n:], signs[n:], gammas[n:])
-    return [*np.split(central, np.cumsum(sizes)[:-1]), *others]
+    return [*np.split(central, np.cumsum([len(part) for part in parts])[:-1]), *others]
 
 
 def init(problem: Problem, signs: Sequence[Signs], executor: Executor) -> State:
@@ -295,7 +299,10 @@ def step(problem: Problem, state: State, schedule: Schedule, executor: Executor)
 
 
 def step_blockwise(problem: Problem, state: State, schedule: Schedule, executor: Executor) -> tuple[State, Sweep]:
-    """One sweep of the paper's own EP, bits side by side, each in blocks of 1,000 rows; then Gibbs sampling."""
+    """One sweep of the paper's own EP, bits side by side, each in blocks of 1,000 rows; then Gibbs sampling.
+
+    Work is divided by bits, not by rows: row blocks must be at hand here.
+    """
     began = time.perf_counter()
     rows, latents = problem.rows, state.latents
     Phis = [block.Phi for block in rows]
@@ -472,10 +479,9 @@ def _sample_together(
     if problem.graph is not None:
         signs, flips = gibbs.sample_pairs(signs, gamma, uniforms, order, problem.graph, problem.table)
         return signs, flips, None
-    marks = [block.signatures for block in problem.rows[: problem.n_central] if block.signatures is not None]
-    signatures = Signatures(np.concatenate([mark.masks for mark in marks]), marks[0].exact)
-    signs, flips = gibbs.sample_representatives(signs, gamma, uniforms, order, signatures, problem.table)
-    return signs, flips, gibbs.group(signs, signatures)
+    assert problem.representatives is not None
+    signs, flips = gibbs.sample_representatives(signs, gamma, uniforms, order, problem.representatives, problem.table)
+    return signs, flips, gibbs.group(signs, problem.representatives)
 
 
 def _apply(problem: Problem, latents: Sequence[Latent], direction: Floats, executor: Executor) -> Floats:

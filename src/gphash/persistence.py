@@ -66,6 +66,8 @@ class Container(NamedTuple):
         Hexadecimal SHA-256 of the content.
     library_version
         The version of gphash that wrote the file.
+    notes
+        The notes given to `write`, which are no part of the fingerprint.
     """
 
     kind: str
@@ -73,6 +75,7 @@ class Container(NamedTuple):
     arrays: dict[str, NDArray[Any]]
     fingerprint: str
     library_version: str
+    notes: dict[str, Any]
 
 
 class ArrayEntry(NamedTuple):
@@ -110,6 +113,7 @@ class Description(NamedTuple):
     arrays: dict[str, ArrayEntry]
     fingerprint: str
     library_version: str
+    notes: dict[str, Any]
     format_version: int
 
 
@@ -135,7 +139,13 @@ def fingerprint(kind: str, meta: Mapping[str, JSON], arrays: Arrays) -> str:
     return _fingerprint(kind, _plain_object(meta), checked, _layout(checked))
 
 
-def write(path: str | os.PathLike[str], kind: str, meta: Mapping[str, JSON], arrays: Arrays) -> str:
+def write(
+    path: str | os.PathLike[str],
+    kind: str,
+    meta: Mapping[str, JSON],
+    arrays: Arrays,
+    notes: Mapping[str, JSON] | None = None,
+) -> str:
     """Write a container, whole or not at all.
 
     The file is written beside its destination and moved over it when it is safely on disk: after a failure or an
@@ -151,6 +161,9 @@ def write(path: str | os.PathLike[str], kind: str, meta: Mapping[str, JSON], arr
         Any JSON object; numpy scalars become Python numbers, tuples lists.
     arrays
         Arrays of booleans, numbers, dates or fixed-width strings by their names.
+    notes
+        Any JSON object that says nothing about what the artefact is, such as how long it took to make: it is kept,
+        but two files that differ in their notes only have the same fingerprint.
 
     Returns
     -------
@@ -169,6 +182,7 @@ def write(path: str | os.PathLike[str], kind: str, meta: Mapping[str, JSON], arr
             "kind": kind,
             "fingerprint": mark,
             "meta": plain,
+            "notes": _plain_object(notes or {}),
             "arrays": [{"name": name, **entry._asdict()} for name, entry in layout.items()],
         }
     )
@@ -242,7 +256,14 @@ def read(path: str | os.PathLike[str], kind: str | None = None) -> Container:
             raise FormatError(f"{os.fspath(path)!r} is damaged: its content does not match its checksum")
     if content.hexdigest() != description.fingerprint:
         raise FormatError(f"{os.fspath(path)!r} is damaged: its content does not match its fingerprint")
-    return Container(description.kind, description.meta, arrays, description.fingerprint, description.library_version)
+    return Container(
+        description.kind,
+        description.meta,
+        arrays,
+        description.fingerprint,
+        description.library_version,
+        description.notes,
+    )
 
 
 def describe(path: str | os.PathLike[str]) -> Description:
@@ -461,7 +482,9 @@ def _parse(fields: dict[str, Any]) -> Description:
         entries[item["name"]] = entry
         offset += entry.n_bytes + _padding(entry.n_bytes)
     texts = [fields["kind"], fields["fingerprint"], fields["library_version"], *entries]
-    if not all(isinstance(text, str) for text in texts) or not isinstance(fields["meta"], dict):
+    if not all(isinstance(text, str) for text in texts) or not all(
+        isinstance(fields[name], dict) for name in ("meta", "notes")
+    ):
         raise ValueError("a field of the wrong type")
     return Description(
         kind=fields["kind"],
@@ -469,5 +492,6 @@ def _parse(fields: dict[str, Any]) -> Description:
         arrays=entries,
         fingerprint=fields["fingerprint"],
         library_version=fields["library_version"],
+        notes=_plain_object(fields["notes"]),
         format_version=fields["format_version"],
     )

@@ -113,7 +113,7 @@ def train_sample(
     Phi, residual = priors.features(prior, sample.X)
     signatures = sample.supervision if isinstance(sample.supervision, Signatures) else None
     graph = sample.supervision if isinstance(sample.supervision, PairGraph) else None
-    problem = Problem([Rows(0, Phi, residual, signatures)], 1, graph, table, seed)
+    problem = Problem([Rows(0, Phi, residual, signatures)], 1, signatures, graph, table, seed)
     first = random_signs(len(sample.X), problem.n_bits, seed) if signs is None else signs
     state = inference.init(problem, [first], executor)._replace(frozen=signs is not None)
     scores: list[float] = []

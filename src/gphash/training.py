@@ -165,7 +165,8 @@ def train(
         rows = _rows(X, supervision, plan.scaling, prior, blocks, folder, executor)
         graph = similarity.among(supervision, order) if isinstance(supervision, PairGraph) else None
         table = pair_table(settings, plan.pair_weight)
-        problem = Problem(rows, n_central_blocks, graph, table, settings.seed)
+        central = supervision[order[:n_central]] if isinstance(supervision, Signatures) else None
+        problem = Problem(rows, n_central_blocks, central, graph, table, settings.seed)
         clock.lap("features")
 
         if resumed:
