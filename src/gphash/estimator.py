@@ -229,14 +229,14 @@ class GPHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         """Write the model to one file and return its fingerprint; an old file is replaced only by a complete one."""
         check_is_fitted(self)
         names = [str(name) for name in self.feature_names_in_] if hasattr(self, "feature_names_in_") else None
-        notes: dict[str, Any] = {
+        remarks: dict[str, Any] = {
             "parameters": {name: value for name, value in self.get_params(deep=False).items() if _plain(value)},
             "pair_weight": self.pair_weight_,
             "sweeps": [list(sweep) for sweep in self.sweeps_],
             "seconds": self.seconds_,
             "feature_names": names,
         }
-        return persistence.write(path, KIND, *self._content(), notes)
+        return persistence.write(path, KIND, *self._content(), remarks)
 
     def _content(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         function = self.hash_function_
@@ -355,19 +355,19 @@ class GPHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
 def load(path: str | os.PathLike[str]) -> GPHasher:
     """Read a model that `GPHasher.save` wrote, ready to encode."""
     stored = persistence.read(path, KIND)
-    meta, notes, arrays = stored.meta, stored.notes, stored.arrays
-    hasher = GPHasher(**notes["parameters"])
+    meta, remarks, arrays = stored.meta, stored.remarks, stored.arrays
+    hasher = GPHasher(**remarks["parameters"])
     scaling = Scaling(arrays["scaling_mean"], meta["unit_length"])
     kernel = SquaredExponential(*meta["kernel"])
     hasher.hash_function_ = HashFunction(scaling, kernel, arrays["Z"], arrays["weights"], arrays["uncertainty"])
     hasher.length_scale_, hasher.signal_scale_ = kernel
-    hasher.pair_weight_ = notes["pair_weight"]
-    hasher.sweeps_ = [Sweep(*record) for record in notes["sweeps"]]
+    hasher.pair_weight_ = remarks["pair_weight"]
+    hasher.sweeps_ = [Sweep(*record) for record in remarks["sweeps"]]
     hasher.leave_one_out_score_ = hasher.sweeps_[-1].leave_one_out
-    hasher.seconds_ = notes["seconds"]
+    hasher.seconds_ = remarks["seconds"]
     hasher.n_features_in_ = arrays["Z"].shape[1]
-    if notes["feature_names"] is not None:
-        hasher.feature_names_in_ = np.array(notes["feature_names"], dtype=object)
+    if remarks["feature_names"] is not None:
+        hasher.feature_names_in_ = np.array(remarks["feature_names"], dtype=object)
     return hasher
 
 

@@ -66,8 +66,8 @@ class Container(NamedTuple):
         Hexadecimal SHA-256 of the content.
     library_version
         The version of gphash that wrote the file.
-    notes
-        The notes given to `write`, which are no part of the fingerprint.
+    remarks
+        The remarks given to `write`, which are no part of the fingerprint.
     """
 
     kind: str
@@ -75,7 +75,7 @@ class Container(NamedTuple):
     arrays: dict[str, NDArray[Any]]
     fingerprint: str
     library_version: str
-    notes: dict[str, Any]
+    remarks: dict[str, Any]
 
 
 class ArrayEntry(NamedTuple):
@@ -113,7 +113,7 @@ class Description(NamedTuple):
     arrays: dict[str, ArrayEntry]
     fingerprint: str
     library_version: str
-    notes: dict[str, Any]
+    remarks: dict[str, Any]
     format_version: int
 
 
@@ -144,7 +144,7 @@ def write(
     kind: str,
     meta: Mapping[str, JSON],
     arrays: Arrays,
-    notes: Mapping[str, JSON] | None = None,
+    remarks: Mapping[str, JSON] | None = None,
 ) -> str:
     """Write a container, whole or not at all.
 
@@ -161,9 +161,9 @@ def write(
         Any JSON object; numpy scalars become Python numbers, tuples lists.
     arrays
         Arrays of booleans, numbers, dates or fixed-width strings by their names.
-    notes
+    remarks
         Any JSON object that says nothing about what the artefact is, such as how long it took to make: it is kept,
-        but two files that differ in their notes only have the same fingerprint.
+        but two files that differ in their remarks only have the same fingerprint.
 
     Returns
     -------
@@ -182,7 +182,7 @@ def write(
             "kind": kind,
             "fingerprint": mark,
             "meta": plain,
-            "notes": _plain_object(notes or {}),
+            "remarks": _plain_object(remarks or {}),
             "arrays": [{"name": name, **entry._asdict()} for name, entry in layout.items()],
         }
     )
@@ -262,7 +262,7 @@ def read(path: str | os.PathLike[str], kind: str | None = None) -> Container:
         arrays,
         description.fingerprint,
         description.library_version,
-        description.notes,
+        description.remarks,
     )
 
 
@@ -483,7 +483,7 @@ def _parse(fields: dict[str, Any]) -> Description:
         offset += entry.n_bytes + _padding(entry.n_bytes)
     texts = [fields["kind"], fields["fingerprint"], fields["library_version"], *entries]
     if not all(isinstance(text, str) for text in texts) or not all(
-        isinstance(fields[name], dict) for name in ("meta", "notes")
+        isinstance(fields[name], dict) for name in ("meta", "remarks")
     ):
         raise ValueError("a field of the wrong type")
     return Description(
@@ -492,6 +492,6 @@ def _parse(fields: dict[str, Any]) -> Description:
         arrays=entries,
         fingerprint=fields["fingerprint"],
         library_version=fields["library_version"],
-        notes=_plain_object(fields["notes"]),
+        remarks=_plain_object(fields["remarks"]),
         format_version=fields["format_version"],
     )
