@@ -83,7 +83,9 @@ def walk_through(query, y, order, hamming, packed, probabilities):
     bits = np.unpackbits(packed, axis=1, count=probabilities.shape[1])
     unsure = np.argsort(np.abs(probabilities[query] - 0.5))[:3]
     print(f"\n  the query with the least certain bit: test row {query}, a {y[query]}")
-    print(f"    code       {''.join(map(str, bits[query]))}  (bytes {' '.join(f'{byte:02x}' for byte in packed[query])})")
+    print(
+        f"    code       {''.join(map(str, bits[query]))}  (bytes {' '.join(f'{byte:02x}' for byte in packed[query])})"
+    )
     doubts = ", ".join(f"bit {bit} is 1 with probability {probabilities[query, bit]:.2f}" for bit in unsure)
     print(f"    least sure {doubts}")
     print("    neighbour  digit  code              distance")
@@ -118,7 +120,9 @@ def draw(images, y, probabilities, order, hamming, groups, n_neighbours=9):
                     strip = probabilities[row][None]
                     canvas.imshow(strip, cmap=MAP, vmin=0, vmax=1, extent=(*box, down + 1.3, down + 1.08))
                     edge = (WRONG, 2.5) if y[row] != y[query] else ("#C0C0C0", 0.6)
-                    frame = plt.Rectangle((across, down), 1, 1, fill=False, edgecolor=edge[0], linewidth=edge[1], zorder=3)
+                    frame = plt.Rectangle(
+                        (across, down), 1, 1, fill=False, edgecolor=edge[0], linewidth=edge[1], zorder=3
+                    )
                     canvas.add_patch(frame)
                     if place:
                         canvas.text(across + 0.5, down + 1.5, hamming[query, row], ha="center", va="center", fontsize=7)
@@ -178,8 +182,12 @@ def main(arguments=None):
     order, hamming = rank(packed, probabilities)
     first, worst = choose_queries(y_test, order)
     unsure = int(np.abs(probabilities - 0.5).min(axis=1).argmin())
-    right = np.mean(y_test[order[:, 0]] == y_test)
-    print(f"\n  the nearest of {SHOWN} bits is the same digit for {right:.1%} of the queries")
+    right = y_test[order[:, 0]] == y_test
+    sure = np.maximum(probabilities, 1 - probabilities).mean(axis=1)
+    print(f"\n  {SHOWN} bits: the nearest code is of the same digit for {right.mean():.1%} of the queries")
+    print(
+        f"  mean certainty of a query's bits: {sure[right].mean():.2f} where it is, {sure[~right].mean():.2f} where not"
+    )
     walk_through(unsure, y_test, order, hamming, packed, probabilities)
 
     say("drawing")

@@ -123,7 +123,7 @@ def main(arguments=None):
     X, y = pinwheel(seed=options.seed)
     hasher = train(X, y, options.seed)
     codes, share = words(hasher, X, y)
-    print(f"codes of the four classes: {', '.join(codes)}; {share:.1%} of the {len(X)} points have the code of their class")
+    print(f"codes of the four classes: {', '.join(codes)}; {share:.1%} of {len(X)} points have the code of their class")
     if len(set(codes)) < 4:
         print("two classes share a code: try another --seed")
     for path in save(draw(hasher, X, y), options.output):

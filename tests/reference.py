@@ -22,7 +22,7 @@ def squared_exponential(A, B, length_scale, signal_scale):
 
 
 def tilted_moments(mean, variance, sign, noise):
-    """Log normaliser, mean and variance of N(f | mean, variance) Φ(sign f / √noise), by the trapezoidal rule around the mode."""
+    """Log normaliser, mean and variance of N(f | mean, variance) Φ(sign f / √noise), by the trapezoidal rule."""
     spread = math.sqrt(variance)
 
     def log_density(f):
@@ -54,7 +54,7 @@ class DenseEP(NamedTuple):
 
 
 def dense_ep(K, signs, tolerance=1e-13, max_sweeps=500):
-    """Full-GP classification by sequential EP (algorithm 3.5) under Φ(y f), with the n × n covariance, until sites stand still."""
+    """Full-GP classification under Φ(y f) by sequential EP (algorithm 3.5), until sites stand still."""
     n = len(K)
     tau, nu = np.zeros(n), np.zeros(n)
     for _ in range(max_sweeps):

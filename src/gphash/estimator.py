@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import type_of_target
-from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from gphash import checkpoint as checkpoints
 from gphash import hashing, persistence, training
@@ -20,7 +20,7 @@ from gphash.arrays import Floats
 from gphash.coding import similarity
 from gphash.coding.similarity import PairGraph, Pairs, Signatures
 from gphash.evaluation import metrics
-from gphash.execution.local import LocalExecutor, count_jobs
+from gphash.execution.local import LocalExecutor
 from gphash.features.scaling import Scaling
 from gphash.hamming import distance
 from gphash.hashing import HashFunction
@@ -29,6 +29,7 @@ from gphash.kernels import SquaredExponential
 from gphash.training import Settings
 
 KIND = "model"
+LARGEST = 1e18  # whose square float32 can hold
 
 
 class GPHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -222,12 +223,12 @@ class GPHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
     @property
     def fingerprint_(self) -> str:
         """SHA-256 of the hash function: equal for two models exactly when they compute the same codes."""
-        check_is_fitted(self)
+        check_is_fitted(self, "hash_function_")
         return persistence.fingerprint(KIND, *self._content())
 
     def save(self, path: str | os.PathLike[str]) -> str:
         """Write the model to one file and return its fingerprint; an old file is replaced only by a complete one."""
-        check_is_fitted(self)
+        check_is_fitted(self, "hash_function_")
         names = [str(name) for name in self.feature_names_in_] if hasattr(self, "feature_names_in_") else None
         remarks: dict[str, Any] = {
             "parameters": {name: value for name, value in self.get_params(deep=False).items() if _plain(value)},
@@ -260,14 +261,17 @@ class GPHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         return tags
 
     def _fitted(self, X: ArrayLike) -> tuple[HashFunction, Floats]:
-        check_is_fitted(self)
+        check_is_fitted(self, "hash_function_")
         return self.hash_function_, self._validate(X, reset=False)
 
     def _validate(self, X: ArrayLike, reset: bool) -> Floats:
-        minimum = 2 if reset else 1
-        checked: Floats = validate_data(
-            self, X, reset=reset, dtype=[np.float32, np.float64], ensure_min_samples=minimum, order=None
-        )
+        # Everything that is not of these types becomes the first of them; float32 holds bytes and the like exactly.
+        short = getattr(getattr(X, "dtype", None), "itemsize", 8) <= 2
+        types = [np.float32, np.float64] if short else [np.float64, np.float32]
+        checked: Floats = validate_data(self, X, reset=reset, dtype=types, ensure_min_samples=2 if reset else 1)
+        largest = max(float(checked.max()), -float(checked.min()))
+        if largest > LARGEST:
+            raise ValueError(f"X holds values as large as {largest:.3g}; give values of at most {LARGEST:.0e}.")
         return checked
 
     def _supervision(self, y: ArrayLike | Pairs | None, rows: NDArray[Any]) -> Signatures | PairGraph:
@@ -279,13 +283,25 @@ class GPHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
             return similarity.from_pairs(y, len(rows), self.balance_pairs)
         if hasattr(y, "toarray"):
             y = y.toarray()
-        target = np.asarray(y)
-        check_consistent_length(rows, target)
+        try:
+            target = np.asarray(y)
+        except ValueError as error:
+            raise ValueError("y has rows of different lengths; give labels [n], 0/1 tags [n, c] or Pairs.") from error
+        if target.ndim not in (1, 2) or 0 in target.shape[1:]:
+            raise ValueError(f"y has shape {target.shape}; give labels [n], 0/1 tags [n, c] or Pairs.")
+        if len(target) != len(rows):
+            raise ValueError(f"y has {len(target)} rows and X has {len(rows)}; give one label or row of tags per row.")
         if target.ndim == 2 and target.shape[1] > 1:
             return similarity.from_tags(target)
         target = column_or_1d(target, warn=True)
         if target.dtype.kind == "f" and not np.isfinite(target).all():
             raise ValueError("Input y contains NaN or infinity; give one class label per row.")
+        if target.dtype.kind == "O" and (odd := [label for label in target if not isinstance(label, str | Real)]):
+            raise ValueError(
+                f"Unknown label type: y holds {odd[0]!r}; give a word or a number per row, or 0/1 tags [n, c]."
+            )
+        if target.dtype.kind == "O" and len({isinstance(label, str) for label in target}) > 1:
+            raise ValueError("y holds words as well as numbers (or NaN); give labels of one kind.")
         if type_of_target(target, input_name="y").startswith("continuous"):
             raise ValueError(
                 "Unknown label type: y is continuous; give class labels [n], 0/1 tags [n, c] or Pairs of rows."
@@ -299,7 +315,8 @@ class GPHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
                 raise ValueError(f"{name}={value!r}; give a whole number of at least 1.")
         for name in ("length_scale", "signal_scale", "similarity_scale", "pair_weight", "memory_limit"):
             value = getattr(self, name)
-            if value == "auto" if isinstance(value, str) else isinstance(value, Real) and 0 < float(value) < np.inf:
+            number = isinstance(value, Real) and not isinstance(value, bool)
+            if value == "auto" if isinstance(value, str) else number and 0 < float(value) < np.inf:
                 continue
             raise ValueError(f'{name}={value!r}; give a positive number or "auto".')
         for name, known in (
@@ -307,9 +324,15 @@ class GPHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
             ("solver", tuple(SOLVERS)),
             ("scaling", ("unit", "centre")),
         ):
-            if getattr(self, name) not in known:
+            if not isinstance(getattr(self, name), str) or getattr(self, name) not in known:
                 raise ValueError(f"{name}={getattr(self, name)!r}; give one of {', '.join(map(repr, known))}.")
-        count_jobs(self.n_jobs)
+        if not isinstance(self.balance_pairs, bool | np.bool_):
+            raise ValueError(f"balance_pairs={self.balance_pairs!r}; give True or False.")
+        if self.callback is not None and not callable(self.callback):
+            raise ValueError(f"callback={self.callback!r}; give a function of one Sweep, or None.")
+        threads: Any = self.n_jobs
+        if threads is not None and (not isinstance(threads, Integral) or threads == 0):
+            raise ValueError(f"n_jobs={threads!r}; give a number of threads, -1 for all cores, or None for one.")
 
         def chosen(value: float | str) -> float | None:
             return None if isinstance(value, str) else float(value)
@@ -337,7 +360,12 @@ class GPHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         given: Any = self.random_state
         if isinstance(given, Integral) and int(given) >= 0:
             return int(given)
-        return int(check_random_state(given).randint(2**31 - 1))
+        try:
+            return int(check_random_state(given).randint(2**31 - 1))
+        except ValueError as error:
+            raise ValueError(
+                f"random_state={given!r}; give a whole number of at least 0, a RandomState or None."
+            ) from error
 
     def _checkpoint(
         self, X: Floats, supervision: Signatures | PairGraph, settings: Settings
@@ -346,8 +374,16 @@ class GPHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
             return None, None
         given: Any = self.random_state
         if not isinstance(given, Integral):
-            raise ValueError("checkpoint needs random_state to be a number: without it, no two runs are the same.")
-        path = Path(self.checkpoint)
+            raise ValueError(
+                f"checkpoint needs random_state to be a number, not {given!r}: otherwise no two runs are the same."
+            )
+        place: Any = self.checkpoint
+        if not isinstance(place, str | os.PathLike) or not os.fspath(place):
+            raise ValueError(f"checkpoint={place!r}; give the path of a file, or None.")
+        path = Path(place)
+        # Found out now, not after the first sweep.
+        if path.is_dir() or not path.absolute().parent.is_dir():
+            raise ValueError(f"checkpoint={str(path)!r} is a folder or in none; give a file in a folder that exists.")
         run = checkpoints.fingerprint(X, supervision, settings)
         return checkpoints.Keeper(path, run), checkpoints.load(path, run) if path.exists() else None
 

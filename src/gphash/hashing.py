@@ -47,7 +47,7 @@ class HashFunction:
     weights
         w, one column per bit, float32 [r, m].
     uncertainty
-        U, lower triangular, float32 [r, r].
+        U, float32 [r, r].
     """
 
     scaling: Scaling
@@ -79,17 +79,22 @@ def build(scaling: Scaling, prior: Prior, mean: Floats, factor: Factor) -> HashF
     """Hash function from the posterior: means of the whitened inducing values, [r, m], and shared factor."""
     root = prior.root.lower
     weights = scipy.linalg.solve_triangular(root, mean, lower=True, trans="T", check_finite=False)
-    # L⁻ᵀ (I − Λ̄⁻¹) L⁻¹, what the data have taught about the inducing values.
-    unwhitened = scipy.linalg.solve_triangular(root, np.eye(len(root)), lower=True, check_finite=False)
-    spread = scipy.linalg.solve_triangular(factor.lower, unwhitened, lower=True, check_finite=False)
-    explained = unwhitened.T @ unwhitened - spread.T @ spread
-    uncertainty, _ = triangular.cholesky((explained + explained.T) / 2)
+    # I − Λ̄⁻¹, what the data have taught about the whitened inducing values; never negative but for rounding.
+    spread = scipy.linalg.solve_triangular(factor.lower, np.eye(len(root)), lower=True, check_finite=False)
+    explained = np.eye(len(root)) - spread.T @ spread
+    try:
+        half, _ = triangular.cholesky(explained, jitter=1e-10, largest=1e-6)
+    except scipy.linalg.LinAlgError:
+        shares, axes = scipy.linalg.eigh(explained, check_finite=False)
+        half = axes * np.sqrt(np.maximum(shares, 0.0))
+    uncertainty = scipy.linalg.solve_triangular(root, half, lower=True, trans="T", check_finite=False)
     return HashFunction(
         scaling,
         prior.kernel,
-        prior.Z.astype(np.float32),
-        weights.astype(np.float32),
-        uncertainty.astype(np.float32),
+        # In the order in which a file gives them back: BLAS rounds by layout.
+        prior.Z.astype(np.float32, order="C"),
+        weights.astype(np.float32, order="C"),
+        uncertainty.astype(np.float32, order="C"),
     )
 
 

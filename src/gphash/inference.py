@@ -117,6 +117,8 @@ class State(NamedTuple):
         Shared factor; None before the first sweep.
     drift
         How far τ̄ has moved since the factor was made, relative to its mean.
+    calm
+        Whether codes are frozen and the sites hardly move any more.
     quiet
         Sweeps in a row that flipped next to nothing.
     frozen
@@ -130,6 +132,7 @@ class State(NamedTuple):
     mean: Floats
     factor: Factor | None
     drift: float
+    calm: bool
     quiet: int
     frozen: bool
     finished: bool
@@ -172,8 +175,8 @@ class Schedule(NamedTuple):
         Share of bits that may still flip when codes count as settled.
     patience
         Settled sweeps in a row before codes are frozen.
-    drift
-        Movement of τ̄ that calls for a new factor.
+    drift, late_drift
+        Movement of τ̄ that calls for a new factor; the smaller one once EP is about to converge.
     steps
         Conjugate gradient steps per sweep.
     converged
@@ -185,15 +188,17 @@ class Schedule(NamedTuple):
     max_sweeps: int = 50
     settled: float = 1e-4
     patience: int = 3
-    drift: float = 0.1
-    steps: int = 1
-    converged: float = 2e-3
+    drift: float = 0.3
+    late_drift: float = 0.1
+    steps: int = 2
+    converged: float = 1e-2
     max_finish: int = 20
 
 
 TOLERANCE = 1e-3  # relative error at which conjugate gradients end
 START_STEPS = 4  # for means that start from zero
 FINISH_STEPS, FINISH_TOLERANCE = 20, 3e-4  # for the means of the hash function
+CALM = 0.1  # relative change of the site precisions below which EP is about to converge
 SETTLING = 3  # sweeps of Gibbs sampling alone before the first sweep
 CONTRACTION = 0.3  # of cavity variances, from a smaller model to the whole one
 
@@ -245,14 +250,14 @@ def init_from_predictions(
 
 def _begin(problem: Problem, latents: Sequence[Latent], executor: Executor) -> State:
     (n_inducing,) = set(executor.collect(lambda block: block.Phi.shape[1], problem.rows))
-    return State(0, latents, np.zeros((n_inducing, problem.n_bits)), None, np.inf, 0, False, False)
+    return State(0, latents, np.zeros((n_inducing, problem.n_bits)), None, np.inf, False, 0, False, False)
 
 
 def step(problem: Problem, state: State, schedule: Schedule, executor: Executor) -> tuple[State, Sweep]:
     """One sweep of EP and, unless codes are frozen, Gibbs sampling."""
     began = time.perf_counter()
     rows, latents, mean, factor = problem.rows, state.latents, state.mean, state.factor
-    refreshed = factor is None or state.drift > schedule.drift
+    refreshed = factor is None or state.drift > (schedule.late_drift if state.calm else schedule.drift)
     if factor is None or refreshed:
         # The very first factor is only there to get going: a random sample of the rows will do.
         sampled = state.sweep == 0 and problem.graph is None
@@ -357,7 +362,8 @@ def _close(
     finished = state.frozen and sweep.change <= schedule.converged
     finished = finished or number >= schedule.max_sweeps + schedule.max_finish
     frozen = state.frozen or quiet >= schedule.patience or number >= schedule.max_sweeps
-    return state._replace(sweep=number, quiet=quiet, frozen=frozen, finished=finished), sweep
+    calm = state.frozen and sweep.change <= CALM
+    return state._replace(sweep=number, calm=calm, quiet=quiet, frozen=frozen, finished=finished), sweep
 
 
 SOLVERS = {"shared": step, "blockwise": step_blockwise}
@@ -379,7 +385,7 @@ def run(
     return state
 
 
-def finish(problem: Problem, state: State, executor: Executor, drift: float = 0.05) -> State:
+def finish(problem: Problem, state: State, executor: Executor, drift: float = 0.1) -> State:
     """Bring factor and means up to date with the last sites."""
     factor, latents = state.factor, state.latents
     if factor is None or state.drift > drift:

@@ -48,7 +48,9 @@ def test_one_iteration_is_lloyds():
     start = inducing.random_rows(X, 6, np.random.default_rng(6))
     nearest = ((X[:, None] - start[None]) ** 2).sum(axis=2).argmin(axis=1)
     expected = np.stack([X[nearest == c].mean(axis=0) for c in range(6)])
-    np.testing.assert_allclose(inducing.kmeans(X, 6, np.random.default_rng(6), SerialExecutor(), 1), expected, rtol=1e-12)
+    np.testing.assert_allclose(
+        inducing.kmeans(X, 6, np.random.default_rng(6), SerialExecutor(), 1), expected, rtol=1e-12
+    )
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -1,4 +1,4 @@
-"""Shared-factor EP: tilted moments by quadrature, cavities and means by dense algebra, and its fixed point for one bit."""
+"""Shared-factor EP: tilted moments by quadrature, cavities and means by dense algebra, the fixed point for one bit."""
 
 import numpy as np
 import pytest
@@ -125,10 +125,7 @@ class MeansProblem:
 
     def exact(self):
         return np.stack(
-            [
-                np.linalg.solve(self.system(j), self.Phi.T @ self.shift[:, j])
-                for j in range(self.precision.shape[1])
-            ],
+            [np.linalg.solve(self.system(j), self.Phi.T @ self.shift[:, j]) for j in range(self.precision.shape[1])],
             axis=1,
         )
 
@@ -181,7 +178,7 @@ def test_no_data_means_no_mean():
 def test_one_bit_has_the_fixed_point_of_dense_ep():
     Phi, _, signs, _ = problem(18, 18, 1, seed=5)
     sites, residual = ep.initial_sites(signs), np.zeros(18)
-    for _ in range(400):
+    for _ in range(120):
         precision = sites.precision[:, 0]
         factor = ep.shared_factor(ep.precision_sum(Phi, precision), np.float64)
         lower = factor.lower

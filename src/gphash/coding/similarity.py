@@ -74,7 +74,7 @@ def from_labels(y: ArrayLike) -> Signatures:
     classes, numbers = np.unique(np.asarray(y), return_inverse=True)
     if len(classes) < 2:
         raise ValueError(
-            f"y has one class only ({classes[0]!r}); hashing needs at least 2 classes to tell apart."
+            f"y has one class only ({classes.tolist()[0]!r}); hashing needs at least 2 classes to tell apart."
             if len(classes)
             else "y is empty; give one label per row of X."
         )
@@ -119,7 +119,7 @@ def from_pairs(pairs: Pairs, n_rows: int, balance: bool = True) -> PairGraph:
     """
     i, j = _row_numbers("pairs.i", pairs.i, n_rows), _row_numbers("pairs.j", pairs.j, n_rows)
     similar = np.asarray(pairs.similar)
-    if not len(i) == len(j) == len(similar) or similar.ndim != 1:
+    if similar.ndim != 1 or not len(i) == len(j) == len(similar):
         raise ValueError(
             f"pairs.i, pairs.j and pairs.similar have lengths {len(i)}, {len(j)} and {similar.shape}; they must agree."
         )

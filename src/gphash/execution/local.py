@@ -58,22 +58,36 @@ class _OneBlasThread:
     def __init__(self) -> None:
         self._lock = Lock()
         self._users = 0
-        self._controller: ThreadpoolController | None = None
-        self._limit: Any = None
+        self._libraries: list[Any] | None = None
+        self._before: list[int] = []
 
     def __enter__(self) -> None:
         with self._lock:
             if self._users == 0:
-                self._controller = self._controller or ThreadpoolController()
-                self._limit = self._controller.limit(limits=1, user_api="blas")
-                self._limit.__enter__()
+                if self._libraries is None:
+                    self._libraries = ThreadpoolController().select(user_api="blas").lib_controllers
+                self._before = [library.num_threads for library in self._libraries]
+                self._set([1] * len(self._libraries))
             self._users += 1
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
             self._users -= 1
             if self._users == 0:
-                self._limit.__exit__(None, None, None)
+                self._set(self._before)
+                self._release()
+
+    def _set(self, counts: list[int]) -> None:
+        self._release()
+        for library, count in zip(self._libraries or [], counts, strict=True):
+            library.set_num_threads(count)
+
+    def _release(self) -> None:
+        # From threadpoolctl 3.8 on, OpenBLAS obeys only the living thread that set a limit first, and ignores others
+        # without a word. Here the last to leave restores what the first to come has set.
+        for library in self._libraries or []:
+            if hasattr(library, "clear_controlling_thread"):
+                library.clear_controlling_thread(force=True)
 
 
 one_blas_thread = _OneBlasThread()
