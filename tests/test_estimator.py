@@ -12,6 +12,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+import gphash
 from gphash import GPHasher, Pairs
 from gphash.coding import similarity
 from gphash.evaluation import metrics
@@ -72,6 +73,14 @@ class TestAmongScikitLearn:
         hasher = GPHasher(**QUICK).set_output(transform="pandas").fit(frame, digits.y[TRAIN])
         assert list(hasher.feature_names_in_) == list(frame.columns)
         assert list(hasher.transform(frame).columns) == [f"gphasher{j}" for j in range(8)]
+
+    def test_feature_names_survive_a_file(self, tmp_path):
+        hasher = GPHasher(**QUICK | {"max_sweeps": 1}).fit(digits.X[TRAIN], digits.y[TRAIN])
+        hasher.feature_names_in_ = np.array([f"pixel{i}" for i in range(64)], dtype=object)  # as a data frame sets them
+        hasher.save(tmp_path / "model.gphash")
+        names = gphash.load(tmp_path / "model.gphash").feature_names_in_
+        assert names.dtype == object
+        assert list(names) == list(hasher.feature_names_in_)
 
     def test_arrays_have_no_feature_names(self, hasher):
         assert hasher.n_features_in_ == 64
@@ -174,7 +183,7 @@ class TestRetrieval:
         assert hasher.pair_weight_ == 1
         assert np.log(0.5) < hasher.leave_one_out_score_ < 0
 
-    # Measured on five seeds: labels 0.86 to 0.91, tags 0.85 to 0.87, pairs 0.88 to 0.90.
+    # Measured on five seeds: labels 0.85 to 0.90, tags 0.84 to 0.85, pairs 0.85 to 0.88.
     @pytest.mark.parametrize("kind", ["labels", "tags", "pairs"])
     def test_eight_bits_from_three_hundred_rows(self, kind):
         hasher = GPHasher(**QUICK).fit(digits.X[TRAIN], supervision(kind))

@@ -39,8 +39,10 @@ def test_distant_rows_have_no_covariance_and_equal_rows_all_of_it():
     assert kernels.diagonal(KERNEL) == 9.0
 
 
-def test_log_scale_is_what_a_column_adds():
+def test_landmarks_are_prepared_once_for_any_rows():
     rng = np.random.default_rng(3)
-    A, B = rng.normal(size=(3, 4)), rng.normal(size=(5, 4))
-    without = A @ B.T / KERNEL.length_scale**2 - kernels.squared_norms(A)[:, None] / (2 * KERNEL.length_scale**2)
-    np.testing.assert_allclose(np.exp(without + kernels.log_scale(KERNEL, B)), kernels.cross(KERNEL, A, B), rtol=1e-12)
+    B = rng.normal(size=(5, 4))
+    landmarks = kernels.landmarks(KERNEL, B)
+    for A in (rng.normal(size=(3, 4)), np.zeros((0, 4)), B):
+        expected = reference.squared_exponential(A, B, *KERNEL)
+        np.testing.assert_allclose(kernels.evaluate(landmarks, A), expected, rtol=1e-11)

@@ -106,8 +106,8 @@ def test_initial_sites_lean_half_towards_the_codes():
 class MeansProblem:
     """Bits with sites far apart, so that the shared factor is only a preconditioner."""
 
-    def __init__(self, seed=3):
-        self.Phi, _, _, sites = problem(80, 20, 6, seed)
+    def __init__(self, r=20, seed=3):
+        self.Phi, _, _, sites = problem(80, r, 6, seed)
         self.precision = sites.precision * np.array([0.1, 0.5, 1, 2, 4, 8])
         self.shift = sites.shift
         self.factor = ep.shared_factor(ep.precision_sum(self.Phi, self.precision.mean(axis=1)), np.float64)
@@ -149,6 +149,12 @@ def test_every_step_brings_every_mean_nearer_in_the_norm_of_its_precision():
         rest = means.solve(np.zeros((20, 6)), steps, 0.0) - exact
         errors.append([rest[:, j] @ means.system(j) @ rest[:, j] for j in range(6)])
     assert (np.diff(errors, axis=0) < 0).all()
+
+
+def test_conjugate_directions_need_no_more_steps_than_inducing_inputs():
+    means = MeansProblem(r=5)
+    means.factor = triangular.factor(np.eye(5), np.float64)  # no help from a preconditioner
+    np.testing.assert_allclose(means.solve(np.zeros((5, 6)), 5, 0.0), means.exact(), atol=1e-12)
 
 
 @pytest.mark.parametrize("tolerance", [1e-1, 1e-3, 1e-6])

@@ -1,0 +1,242 @@
+"""Training that was interrupted goes on where it was and ends with the same model, to the last bit."""
+
+import errno
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from gphash import GPHasher, persistence
+from gphash.gp import ep
+from tests import digits
+from tests.digits import QUICK
+
+N = 150
+X = digits.X[:N]
+TARGETS = {"labels": digits.y[:N], "tags": digits.tags[:N], "pairs": digits.pairs(N, 2000)}
+SETTINGS = QUICK | {"block_size": 64, "max_sweeps": 6}
+
+
+def hasher(path=None, **changes):
+    return GPHasher(**SETTINGS | {"checkpoint": path} | changes)
+
+
+def stop_after(number):
+    def callback(sweep):
+        if sweep.number == number:
+            raise KeyboardInterrupt
+
+    return callback
+
+
+def interrupt(path, y, number=3, **changes):
+    with pytest.raises(KeyboardInterrupt):
+        hasher(path, callback=stop_after(number), **changes).fit(X, y)
+
+
+def assert_same_model(one, other):
+    for name in ("Z", "weights", "uncertainty"):
+        np.testing.assert_array_equal(getattr(one.hash_function_, name), getattr(other.hash_function_, name))
+    assert one.fingerprint_ == other.fingerprint_
+    np.testing.assert_array_equal(one.encode(digits.X), other.encode(digits.X))
+    assert [sweep._replace(seconds=0) for sweep in one.sweeps_] == [
+        sweep._replace(seconds=0) for sweep in other.sweeps_
+    ]
+
+
+@pytest.fixture(scope="module")
+def uninterrupted():
+    models = {}
+
+    def train(kind, **changes):
+        key = kind, str(changes)
+        if key not in models:
+            models[key] = hasher(**changes).fit(X, TARGETS[kind])
+        return models[key]
+
+    return train
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "training.checkpoint"
+
+
+@pytest.fixture
+def interrupted(path):
+    interrupt(path, TARGETS["labels"])
+    return path
+
+
+@pytest.mark.parametrize("number", [1, 2, 5, 7])
+@pytest.mark.parametrize("kind", ["labels", "tags", "pairs"])
+@pytest.mark.parametrize("solver", ["shared", "blockwise"])
+def test_going_on_ends_like_never_stopping(path, uninterrupted, solver, kind, number):
+    expected = uninterrupted(kind, solver=solver)
+    number = min(number, len(expected.sweeps_))
+    interrupt(path, TARGETS[kind], number, solver=solver)
+    seen = []
+    resumed = hasher(path, solver=solver, callback=seen.append).fit(X, TARGETS[kind])
+    assert [sweep.number for sweep in seen] == list(range(number + 1, len(expected.sweeps_) + 1))
+    assert_same_model(resumed, expected)
+
+
+@pytest.mark.parametrize("kind", ["labels", "pairs"])
+def test_an_interruption_in_the_middle_of_a_sweep_loses_that_sweep_only(path, uninterrupted, monkeypatch, kind):
+    match, calls = ep.match, []
+    done = []
+
+    def interrupting(*arguments):
+        if len(done) == 3:
+            calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return match(*arguments)
+
+    monkeypatch.setattr(ep, "match", interrupting)
+    with pytest.raises(KeyboardInterrupt):
+        hasher(path, callback=done.append, n_jobs=1).fit(X, TARGETS[kind])
+    monkeypatch.undo()
+    assert_same_model(hasher(path).fit(X, TARGETS[kind]), uninterrupted(kind))
+
+
+def test_interruptions_may_follow_each_other(path, uninterrupted):
+    for number in (1, 2, 4):
+        interrupt(path, TARGETS["labels"], number)
+    assert_same_model(hasher(path).fit(X, TARGETS["labels"]), uninterrupted("labels"))
+
+
+def test_threads_and_memory_may_differ_when_going_on(interrupted, uninterrupted):
+    resumed = hasher(interrupted, n_jobs=2, memory_limit=1).fit(X, TARGETS["labels"])
+    assert_same_model(resumed, uninterrupted("labels"))
+
+
+def test_choices_of_the_hasher_are_kept(path):
+    auto = {"length_scale": "auto", "signal_scale": "auto", "pair_weight": "auto"}
+    interrupt(path, TARGETS["labels"], **auto)
+    resumed = hasher(path, **auto).fit(X, TARGETS["labels"])
+    expected = hasher(**auto).fit(X, TARGETS["labels"])
+    assert_same_model(resumed, expected)
+    assert resumed.length_scale_ == expected.length_scale_
+    assert resumed.pair_weight_ == expected.pair_weight_
+
+
+def test_a_finished_checkpoint_is_the_model_at_once(path, uninterrupted):
+    hasher(path).fit(X, TARGETS["labels"])
+    seen = []
+    again = hasher(path, callback=seen.append).fit(X, TARGETS["labels"])
+    assert seen == []
+    assert_same_model(again, uninterrupted("labels"))
+
+
+SCRIPT = """
+import sys, time
+from tests import test_checkpoint as here
+
+def tell(sweep):
+    print(sweep.number, flush=True)
+    time.sleep(0.05)
+
+here.hasher(sys.argv[1], callback=tell, max_sweeps=50).fit(here.X, here.TARGETS["pairs"])
+"""
+
+
+def test_ctrl_c_leaves_a_checkpoint_to_go_on_from(path, pytestconfig):
+    command = [sys.executable, "-c", SCRIPT, str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=pytestconfig.rootpath) as process:
+        try:
+            assert process.stdout.readline() == "1\n"
+            assert process.stdout.readline() == "2\n"
+            process.send_signal(signal.SIGINT)
+            assert process.wait(timeout=60) != 0
+        finally:
+            process.kill()
+    assert persistence.describe(path).kind == "checkpoint"
+    seen = []
+    resumed = hasher(path, max_sweeps=50, callback=seen.append).fit(X, TARGETS["pairs"])
+    assert seen[0].number > 2
+    assert_same_model(resumed, hasher(max_sweeps=50).fit(X, TARGETS["pairs"]))
+
+
+@pytest.mark.parametrize(
+    ("rows", "y", "changes"),
+    [
+        (X + 1e-9, TARGETS["labels"], {}),
+        (X[:-1], TARGETS["labels"][:-1], {}),
+        (X.astype(np.float32), TARGETS["labels"], {}),
+        (X, np.roll(TARGETS["labels"], 1), {}),
+        (X, TARGETS["tags"], {}),
+        (X, TARGETS["pairs"], {}),
+        (X, TARGETS["labels"], {"n_bits": 9}),
+        (X, TARGETS["labels"], {"length_scale": 0.91}),
+        (X, TARGETS["labels"], {"similarity_scale": 0.5}),
+        (X, TARGETS["labels"], {"block_size": 32}),
+        (X, TARGETS["labels"], {"max_sweeps": 7}),
+        (X, TARGETS["labels"], {"solver": "blockwise"}),
+        (X, TARGETS["labels"], {"random_state": 1}),
+    ],
+    ids=lambda value: str(value) if isinstance(value, dict) else None,
+)
+def test_a_checkpoint_of_another_run_is_refused_and_left_alone(interrupted, rows, y, changes):
+    before = interrupted.read_bytes()
+    with pytest.raises(ValueError, match=r"training\.checkpoint' belongs to another run .* remove the file or name"):
+        hasher(interrupted, **changes).fit(rows, y)
+    assert interrupted.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda content: content[:-100], "is truncated"),
+        (lambda content: content[:-1000] + bytes([content[-1000] ^ 1]) + content[-999:], "is damaged"),
+        (lambda content: content[:40] + b"?" + content[41:], "is damaged"),
+        (lambda content: b"", "is truncated"),
+        (lambda content: b"not a checkpoint at all", "is not a gphash file"),
+    ],
+)
+def test_a_damaged_checkpoint_is_refused_and_left_alone(interrupted, damage, message):
+    damaged = damage(interrupted.read_bytes())
+    interrupted.write_bytes(damaged)
+    with pytest.raises(persistence.FormatError, match=rf"training\.checkpoint' {message}"):
+        hasher(interrupted).fit(X, TARGETS["labels"])
+    assert interrupted.read_bytes() == damaged
+
+
+def test_a_model_is_no_checkpoint(path, uninterrupted):
+    uninterrupted("labels").save(path)
+    before = path.read_bytes()
+    with pytest.raises(persistence.FormatError, match=r"holds a 'model'; wanted is a 'checkpoint'"):
+        hasher(path).fit(X, TARGETS["labels"])
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("random_state", [None, np.random.RandomState(0)])
+def test_a_checkpoint_needs_a_seed(path, random_state):
+    with pytest.raises(ValueError, match="checkpoint needs random_state to be a number, not"):
+        hasher(path, random_state=random_state).fit(X, TARGETS["labels"])
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("place", ["no such folder/training.checkpoint", "."])
+def test_a_place_that_cannot_hold_a_checkpoint_is_found_out_before_training(tmp_path, place):
+    seen = []
+    with pytest.raises(ValueError, match=r"checkpoint=.* give a file in a folder that exists"):
+        hasher(tmp_path / place, callback=seen.append).fit(X, TARGETS["labels"])
+    assert seen == []
+
+
+def test_a_full_disk_keeps_the_checkpoint_before(interrupted, uninterrupted, monkeypatch):
+    before = interrupted.read_bytes()
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(persistence.os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        hasher(interrupted).fit(X, TARGETS["labels"])
+    monkeypatch.undo()
+    assert interrupted.read_bytes() == before
+    assert [file.name for file in interrupted.parent.iterdir()] == [interrupted.name]
+    assert_same_model(hasher(interrupted).fit(X, TARGETS["labels"]), uninterrupted("labels"))
