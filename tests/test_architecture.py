@@ -20,6 +20,7 @@ LAYERS = [
     {"selection"},
     {"training"},
     {"checkpoint"},
+    {"validation"},
     {"estimator"},
     {"server", "cli", "__main__"},
 ]

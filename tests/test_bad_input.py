@@ -193,7 +193,7 @@ class TestParameters:
 
 
 BAD_TARGETS = {
-    "none": (None, "requires y to be passed, but the target y is None; give labels [n], tags [n, c] or Pairs"),
+    "none": (None, "requires y to be passed, but the target y is None; give labels [n], 0/1 tags [n, c] or Pairs"),
     "short": (y[:-1], "y has 39 rows and X has 40; give one label or row of tags per row"),
     "short tags": (TAGS[:-1], "y has 39 rows and X has 40; give one label or row of tags per row"),
     "empty": ([], "y has 0 rows and X has 40"),
@@ -201,17 +201,17 @@ BAD_TARGETS = {
     "three axes": (np.zeros((N, 2, 2)), "y has shape (40, 2, 2); give labels [n], 0/1 tags [n, c] or Pairs"),
     "no tags": (np.zeros((N, 0)), "y has shape (40, 0); give labels [n], 0/1 tags [n, c] or Pairs"),
     "ragged": ([[1, 2], [3]] * 20, "y has rows of different lengths; give labels [n], 0/1 tags [n, c] or Pairs"),
-    "one class": (np.full(N, "cat"), "y has one class only ('cat'); hashing needs at least 2 classes"),
-    "continuous": (X[:, 0], "y is continuous; give class labels [n], 0/1 tags [n, c] or Pairs"),
-    "NaN": (np.where(y == 0, np.nan, y), "Input y contains NaN or infinity; give one class label per row"),
+    "one class": (np.full(N, "cat"), "y has one class only; hashing needs at least 2 classes"),
+    "continuous": (X[:, 0], "; give labels [n], 0/1 tags [n, c] or Pairs"),
+    "NaN": (np.where(y == 0, np.nan, y), "; give one class label per row"),
     "missing": (np.where(y == 0, None, "a"), "y holds None; give a word or a number per row"),
     "sets": ([{"a"}, {"b"}] * 20, "y holds {'a'}; give a word or a number per row, or 0/1 tags [n, c]"),
     "mixed": (np.array([1, "a"] * 20, dtype=object), "y holds words as well as numbers (or NaN); give labels of"),
-    "tags all 0": (0 * TAGS, "tags are all 0"),
-    "tags of 2": (2 * TAGS, "tags hold values other than 0 and 1"),
-    "tags of -1": (2 * TAGS - 1, "tags hold values other than 0 and 1"),
-    "tags with NaN": (np.where(TAGS, np.nan, 0.0), "tags hold values other than 0 and 1"),
-    "a tag on every row": (np.column_stack([TAGS, np.ones(N)]), "tag 2 is on every row"),
+    "tags all 0": (0 * TAGS, "tags y are all 0"),
+    "tags of 2": (2 * TAGS, "tags y hold 2; give a matrix [n_rows, n_tags] of 0 and 1 only"),
+    "tags of -1": (2 * TAGS - 1, "tags y hold -1; give a matrix"),
+    "tags with NaN": (np.where(TAGS, np.nan, 0.0), "tags y hold nan; give a matrix"),
+    "a tag on every row": (np.column_stack([TAGS, np.ones(N)]), "tag 2 of y is on every row"),
 }
 
 
@@ -227,7 +227,7 @@ BAD_PAIRS = {
     "one judgement": (Pairs([0, 1], [1, 2], 1), "have lengths 2, 2 and (); they must agree"),
     "floats": (Pairs([0.0, 1.0], [1, 2], [1, -1]), "pairs.i has shape (2,) and dtype float64; give a list of row"),
     "numbers": (Pairs(0, 1, 1), "pairs.i has shape () and dtype int64; give a list of row numbers"),
-    "0 and 1": (Pairs([0, 1], [1, 2], [1, 0]), "pairs.similar holds values other than +1 (alike) and -1 (unlike)"),
+    "0 and 1": (Pairs([0, 1], [1, 2], [1, 0]), "pairs.similar holds 0; give +1 (alike) or -1 (unlike) for every pair"),
 }
 
 
@@ -245,7 +245,7 @@ class TestTargets:
             fit(target=target)
 
     def test_pairs_cannot_be_scored(self, hasher):
-        with pytest.raises(ValueError, match="score takes labels or tags"):
+        with pytest.raises(ValueError, match="y is a list of pairs; here, give labels"):
             hasher.score(X, Pairs([0, 1], [1, 2], [1, -1]))
 
 

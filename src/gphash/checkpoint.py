@@ -78,7 +78,10 @@ def save(path: Path, run: str, checkpoint: Checkpoint) -> None:
         "calm": state.calm,
         "quiet": state.quiet,
         "frozen": state.frozen,
+        "finishing": state.finishing,
         "finished": state.finished,
+        "damping": state.damping,
+        "change": state.change if np.isfinite(state.change) else None,
         "blocks": [len(latent.signs) for latent in state.latents],
         "sweeps": [list(sweep) for sweep in checkpoint.sweeps],
     }
@@ -130,7 +133,10 @@ def load(path: Path, run: str) -> Checkpoint:
         calm=meta["calm"],
         quiet=meta["quiet"],
         frozen=meta["frozen"],
+        finishing=meta["finishing"],
         finished=meta["finished"],
+        damping=meta["damping"],
+        change=np.inf if meta["change"] is None else meta["change"],
     )
     scaling = Scaling(arrays["scaling_mean"], meta["unit_length"])
     plan = Plan(scaling, arrays["Z"], SquaredExponential(*meta["kernel"]), meta["pair_weight"])

@@ -3,19 +3,17 @@
 import os
 import warnings
 from collections.abc import Callable
-from numbers import Integral, Real
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import check_random_state
-from sklearn.utils.multiclass import type_of_target
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from gphash import checkpoint as checkpoints
-from gphash import hashing, persistence, training
+from gphash import hashing, persistence, training, validation
 from gphash.arrays import Floats
 from gphash.coding import similarity
 from gphash.coding.similarity import PairGraph, Pairs, Signatures
@@ -29,7 +27,6 @@ from gphash.kernels import SquaredExponential
 from gphash.training import Settings
 
 KIND = "model"
-LARGEST = 1e18  # whose square float32 can hold
 
 
 class GPHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -161,8 +158,8 @@ class GPHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
             Rows are similar when their labels are equal, when they share a tag, or as the pairs say.
         """
         settings = self._settings()
-        features = self._validate(X, reset=True)
-        supervision = self._supervision(y, features)
+        features = validation.features(self, X, reset=True)
+        supervision = validation.supervision(y, len(features), self.balance_pairs)
         if settings.n_inducing > len(features):
             warnings.warn(
                 f"n_inducing={settings.n_inducing} exceeds the {len(features)} rows of X; "
@@ -207,11 +204,8 @@ class GPHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         y : labels [n] or 0/1 tags [n, c]
             What counts as similar.
         """
-        if isinstance(y, Pairs):
-            raise ValueError("score takes labels or tags; it cannot rank by a list of pairs.")
         packed = self.encode(X)
-        signatures = self._supervision(y, packed)
-        assert isinstance(signatures, Signatures)
+        signatures = validation.signatures(y, len(packed))
         precisions = []
         for query in range(len(packed)):
             distances = distance.pairwise(packed[query : query + 1], packed)[0]
@@ -262,77 +256,21 @@ class GPHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
 
     def _fitted(self, X: ArrayLike) -> tuple[HashFunction, Floats]:
         check_is_fitted(self, "hash_function_")
-        return self.hash_function_, self._validate(X, reset=False)
-
-    def _validate(self, X: ArrayLike, reset: bool) -> Floats:
-        # Everything that is not of these types becomes the first of them; float32 holds bytes and the like exactly.
-        short = getattr(getattr(X, "dtype", None), "itemsize", 8) <= 2
-        types = [np.float32, np.float64] if short else [np.float64, np.float32]
-        checked: Floats = validate_data(self, X, reset=reset, dtype=types, ensure_min_samples=2 if reset else 1)
-        largest = max(float(checked.max()), -float(checked.min()))
-        if largest > LARGEST:
-            raise ValueError(f"X holds values as large as {largest:.3g}; give values of at most {LARGEST:.0e}.")
-        return checked
-
-    def _supervision(self, y: ArrayLike | Pairs | None, rows: NDArray[Any]) -> Signatures | PairGraph:
-        if y is None:
-            raise ValueError(
-                "GPHasher requires y to be passed, but the target y is None; give labels [n], tags [n, c] or Pairs."
-            )
-        if isinstance(y, Pairs):
-            return similarity.from_pairs(y, len(rows), self.balance_pairs)
-        if hasattr(y, "toarray"):
-            y = y.toarray()
-        try:
-            target = np.asarray(y)
-        except ValueError as error:
-            raise ValueError("y has rows of different lengths; give labels [n], 0/1 tags [n, c] or Pairs.") from error
-        if target.ndim not in (1, 2) or 0 in target.shape[1:]:
-            raise ValueError(f"y has shape {target.shape}; give labels [n], 0/1 tags [n, c] or Pairs.")
-        if len(target) != len(rows):
-            raise ValueError(f"y has {len(target)} rows and X has {len(rows)}; give one label or row of tags per row.")
-        if target.ndim == 2 and target.shape[1] > 1:
-            return similarity.from_tags(target)
-        target = column_or_1d(target, warn=True)
-        if target.dtype.kind == "f" and not np.isfinite(target).all():
-            raise ValueError("Input y contains NaN or infinity; give one class label per row.")
-        if target.dtype.kind == "O" and (odd := [label for label in target if not isinstance(label, str | Real)]):
-            raise ValueError(
-                f"Unknown label type: y holds {odd[0]!r}; give a word or a number per row, or 0/1 tags [n, c]."
-            )
-        if target.dtype.kind == "O" and len({isinstance(label, str) for label in target}) > 1:
-            raise ValueError("y holds words as well as numbers (or NaN); give labels of one kind.")
-        if type_of_target(target, input_name="y").startswith("continuous"):
-            raise ValueError(
-                "Unknown label type: y is continuous; give class labels [n], 0/1 tags [n, c] or Pairs of rows."
-            )
-        return similarity.from_labels(target)
+        return self.hash_function_, validation.features(self, X, reset=False)
 
     def _settings(self) -> Settings:
         for name in ("n_bits", "n_inducing", "n_representatives", "n_starts", "max_sweeps", "block_size"):
-            value: Any = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < 1:
-                raise ValueError(f"{name}={value!r}; give a whole number of at least 1.")
-        for name in ("length_scale", "signal_scale", "similarity_scale", "pair_weight", "memory_limit"):
-            value = getattr(self, name)
-            number = isinstance(value, Real) and not isinstance(value, bool)
-            if value == "auto" if isinstance(value, str) else number and 0 < float(value) < np.inf:
-                continue
-            raise ValueError(f'{name}={value!r}; give a positive number or "auto".')
-        for name, known in (
-            ("inducing", ("kmeans", "random")),
-            ("solver", tuple(SOLVERS)),
-            ("scaling", ("unit", "centre")),
-        ):
-            if not isinstance(getattr(self, name), str) or getattr(self, name) not in known:
-                raise ValueError(f"{name}={getattr(self, name)!r}; give one of {', '.join(map(repr, known))}.")
-        if not isinstance(self.balance_pairs, bool | np.bool_):
-            raise ValueError(f"balance_pairs={self.balance_pairs!r}; give True or False.")
+            validation.whole_number(name, getattr(self, name))
+        for name in ("length_scale", "signal_scale", "similarity_scale", "pair_weight"):
+            validation.positive_or_auto(name, getattr(self, name), 1e-6, 1e6)
+        validation.positive_or_auto("memory_limit", self.memory_limit)
+        validation.one_of("inducing", self.inducing, ("kmeans", "random"))
+        validation.one_of("solver", self.solver, tuple(SOLVERS))
+        validation.one_of("scaling", self.scaling, ("unit", "centre"))
+        validation.truth("balance_pairs", self.balance_pairs)
+        validation.threads(self.n_jobs)
         if self.callback is not None and not callable(self.callback):
             raise ValueError(f"callback={self.callback!r}; give a function of one Sweep, or None.")
-        threads: Any = self.n_jobs
-        if threads is not None and (not isinstance(threads, Integral) or threads == 0):
-            raise ValueError(f"n_jobs={threads!r}; give a number of threads, -1 for all cores, or None for one.")
 
         def chosen(value: float | str) -> float | None:
             return None if isinstance(value, str) else float(value)
@@ -353,19 +291,8 @@ class GPHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
             max_sweeps=int(self.max_sweeps),
             block_size=int(self.block_size),
             memory_limit=_machine_memory() / 2 if limit is None else limit,
-            seed=self._seed(),
+            seed=validation.seed(self.random_state),
         )
-
-    def _seed(self) -> int:
-        given: Any = self.random_state
-        if isinstance(given, Integral) and int(given) >= 0:
-            return int(given)
-        try:
-            return int(check_random_state(given).randint(2**31 - 1))
-        except ValueError as error:
-            raise ValueError(
-                f"random_state={given!r}; give a whole number of at least 0, a RandomState or None."
-            ) from error
 
     def _checkpoint(
         self, X: Floats, supervision: Signatures | PairGraph, settings: Settings

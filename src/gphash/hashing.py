@@ -56,6 +56,10 @@ class HashFunction:
     weights: Floats
     uncertainty: Floats
 
+    def __repr__(self) -> str:
+        r, d = self.Z.shape
+        return f"HashFunction({d} features → {self.n_bits} bits, {r} inducing inputs, {self.kernel})"
+
     @property
     def n_bits(self) -> int:
         """Length of a code."""

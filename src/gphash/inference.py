@@ -123,8 +123,14 @@ class State(NamedTuple):
         Sweeps in a row that flipped next to nothing.
     frozen
         Whether codes have settled, so that only EP goes on.
+    finishing
+        Sweeps since then.
     finished
         Whether EP has converged too.
+    damping
+        Share of the way that sites go to their new values; less than 1 after EP was seen to oscillate.
+    change
+        Of the last sweep; see `Sweep`.
     """
 
     sweep: int
@@ -135,7 +141,10 @@ class State(NamedTuple):
     calm: bool
     quiet: int
     frozen: bool
+    finishing: int
     finished: bool
+    damping: float
+    change: float
 
 
 class Sweep(NamedTuple):
@@ -192,12 +201,14 @@ class Schedule(NamedTuple):
     late_drift: float = 0.1
     steps: int = 2
     converged: float = 1e-2
-    max_finish: int = 20
+    max_finish: int = 40
 
 
 TOLERANCE = 1e-3  # relative error at which conjugate gradients end
 START_STEPS = 4  # for means that start from zero
 FINISH_STEPS, FINISH_TOLERANCE = 20, 3e-4  # for the means of the hash function
+SHRINKING = 0.2  # of the change of the sites, from sweep to sweep, is the least to expect of EP without damping
+LEAST_DAMPING = 0.1
 CALM = 0.1  # relative change of the site precisions below which EP is about to converge
 SETTLING = 3  # sweeps of Gibbs sampling alone before the first sweep
 CONTRACTION = 0.3  # of cavity variances, from a smaller model to the whole one
@@ -250,7 +261,9 @@ def init_from_predictions(
 
 def _begin(problem: Problem, latents: Sequence[Latent], executor: Executor) -> State:
     (n_inducing,) = set(executor.collect(lambda block: block.Phi.shape[1], problem.rows))
-    return State(0, latents, np.zeros((n_inducing, problem.n_bits)), None, np.inf, False, 0, False, False)
+    return State(
+        0, latents, np.zeros((n_inducing, problem.n_bits)), None, np.inf, False, 0, False, 0, False, 1.0, np.inf
+    )
 
 
 def step(problem: Problem, state: State, schedule: Schedule, executor: Executor) -> tuple[State, Sweep]:
@@ -282,6 +295,7 @@ def step(problem: Problem, state: State, schedule: Schedule, executor: Executor)
             groups if block.number >= problem.n_central else None,
             problem.table,
             (seed, sweep),
+            state.damping,
         ),
         rows,
         latents,
@@ -317,7 +331,9 @@ def step_blockwise(problem: Problem, state: State, schedule: Schedule, executor:
     shift = np.concatenate([latent.sites.shift for latent in latents])
     bits = list(
         executor.collect(
-            lambda j: blockwise.sweep_bit(Phis, residual, signs[:, j], precision[:, j], shift[:, j]),
+            lambda j: blockwise.sweep_bit(
+                Phis, residual, signs[:, j], precision[:, j], shift[:, j], damping=state.damping
+            ),
             range(problem.n_bits),
         )
     )
@@ -333,10 +349,12 @@ def step_blockwise(problem: Problem, state: State, schedule: Schedule, executor:
         drawn, flipped = latent.signs, 0
         if groups is not None and block.number >= problem.n_central:
             drawn, flipped = _sample_block(block, drawn, gamma, groups, problem.table, (problem.seed, state.sweep))
-        sites, score = ep.match(gamma, drawn, cavity, block.residual)
-        change = np.abs(sites.precision - latent.sites.precision).sum()
-        old = latent.sites.precision.sum()
-        return Latent(drawn, sites, None), (gamma.size, flipped, score.sum(), change, old)
+        matched, score = ep.match(gamma, drawn, cavity, block.residual)
+        # A site that the sweep has skipped has no cavity.
+        matched = Sites(*(np.where(cavity > 0, new, old) for new, old in zip(matched, latent.sites, strict=True)))
+        change = np.abs(matched.precision - latent.sites.precision).sum()
+        sites = ep.damp(latent.sites, matched, state.damping)
+        return Latent(drawn, sites, None), (gamma.size, flipped, score.sum(), change, latent.sites.precision.sum())
 
     results = executor.map(match, rows, latents, gammas, cavities)
     mean = np.stack([bit.mean for bit in bits], axis=1)
@@ -359,11 +377,24 @@ def _close(
     number = state.sweep + 1
     quiet = state.quiet + 1 if flips <= schedule.settled * n_sites else 0
     sweep = Sweep(number, flips, score / n_sites, change / precision, refreshed, state.frozen, seconds)
-    finished = state.frozen and sweep.change <= schedule.converged
-    finished = finished or number >= schedule.max_sweeps + schedule.max_finish
     frozen = state.frozen or quiet >= schedule.patience or number >= schedule.max_sweeps
+    finishing = state.finishing + 1 if state.frozen else 0
+    finished = state.frozen and (sweep.change <= schedule.converged or finishing >= schedule.max_finish)
+    # Updating all sites at once can overshoot; with codes fixed, changes that do not shrink show it.
+    oscillates = finishing > 1 and sweep.change > (1 - SHRINKING * state.damping) * state.change
+    damping = max(state.damping / 2, LEAST_DAMPING) if oscillates else state.damping
     calm = state.frozen and sweep.change <= CALM
-    return state._replace(sweep=number, calm=calm, quiet=quiet, frozen=frozen, finished=finished), sweep
+    following = state._replace(
+        sweep=number,
+        calm=calm,
+        quiet=quiet,
+        frozen=frozen,
+        finishing=finishing,
+        finished=finished,
+        damping=damping,
+        change=sweep.change,
+    )
+    return following, sweep
 
 
 SOLVERS = {"shared": step, "blockwise": step_blockwise}
@@ -423,7 +454,13 @@ def scores(block: Rows, latent: Latent, mean: Floats) -> tuple[Floats, Floats]:
 
 
 def visit(
-    block: Rows, latent: Latent, mean: Floats, groups: Groups | None, table: Floats, seed: tuple[int, int]
+    block: Rows,
+    latent: Latent,
+    mean: Floats,
+    groups: Groups | None,
+    table: Floats,
+    seed: tuple[int, int],
+    damping: float = 1.0,
 ) -> tuple[Latent, Floats, Floats, Floats]:
     """Steps 2 to 4 of a sweep for one block: codes against the representatives' groups (if given), sites, gradient.
 
@@ -437,12 +474,13 @@ def visit(
     signs, flips = latent.signs, 0
     if groups is not None:
         signs, flips = _sample_block(block, signs, gamma, groups, table, seed)
-    sites, score = ep.match(gamma, signs, latent.shared.cavity, block.residual)
+    matched, score = ep.match(gamma, signs, latent.shared.cavity, block.residual)
+    change = np.abs(matched.precision - latent.sites.precision).sum()
+    sites = ep.damp(latent.sites, matched, damping)
     pull = sites.precision * latent_mean
     gradient = block.Phi.T @ (sites.shift - pull).astype(np.float32)
     energy = np.einsum("im,im->m", pull, latent_mean)
     drift = np.abs(sites.precision.mean(axis=1) - latent.shared.precision).sum()
-    change = np.abs(sites.precision - latent.sites.precision).sum()
     counts = (
         gamma.size,
         flips,

@@ -181,7 +181,7 @@ def train(
         def watch_state(state: State, sweep: Sweep) -> None:
             sweeps.append(sweep)
             if keep is not None:
-                keep(Checkpoint(plan, state, sweeps))
+                keep(Checkpoint(plan, state, [*sweeps]))
             if watch is not None:
                 watch(sweep)
 

@@ -121,23 +121,29 @@ def test_selected_pairs_keep_their_rows_and_weights():
             np.testing.assert_array_equal(found, np.where(np.isin(matrix(graph)[0], list(signs)), whole, 0))
 
 
+def taught(signatures):
+    similarity.check_teaches(signatures)
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: similarity.from_labels([4, 4]), r"y has one class only \(.*4.*\); hashing needs at least 2 classes"),
-        (lambda: similarity.from_labels([]), "y is empty; give one label per row"),
-        (lambda: similarity.from_tags([1, 0]), r"tags have shape \(2,\)"),
-        (lambda: similarity.from_tags([[0, 2]]), "values other than 0 and 1 .dtype int64"),
-        (lambda: similarity.from_tags([[0.0, np.nan]]), "values other than 0 and 1"),
-        (lambda: similarity.from_tags([[0, 0], [0, 0]]), "tags are all 0"),
-        (lambda: similarity.from_tags(np.zeros((3, 0))), "tags are all 0"),
-        (lambda: similarity.from_tags([[0, 1], [1, 1]]), "tag 1 is on every row"),
+        (lambda: taught(similarity.from_labels([4, 4])), "y has one class only; hashing needs at least 2 classes"),
+        (lambda: similarity.from_tags([1, 0]), r"tags y have shape \(2,\); give a 0/1 matrix"),
+        (lambda: similarity.from_tags([[0, 2]]), r"tags y hold 2; give a matrix .* of 0 and 1 only"),
+        (lambda: similarity.from_tags([[0.0, np.nan]]), "tags y hold nan; give a matrix"),
+        (lambda: taught(similarity.from_tags([[0, 0], [0, 0]])), "tags y are all 0, so that no two rows are similar"),
+        (lambda: taught(similarity.from_tags([[0, 1], [1, 1]])), "tag 1 of y is on every row"),
+        (lambda: taught(similarity.from_tags(np.eye(90, dtype=int)[[70, 70]])), "tag 70 of y is on every row"),
         (lambda: similarity.from_pairs(Pairs([0, 1], [1], [1, -1]), 3), r"lengths 2, 1 and \(2,\); they must agree"),
         (lambda: similarity.from_pairs(Pairs([0, 1], [1, 2], [1]), 3), r"lengths 2, 2 and \(1,\)"),
         (lambda: similarity.from_pairs(Pairs([0, 1], [1, 2], [[1], [-1]]), 3), r"lengths 2, 2 and \(2, 1\)"),
         (lambda: similarity.from_pairs(Pairs([0], [1], 1), 3), r"lengths 1, 1 and \(\)"),
         (lambda: similarity.from_pairs(Pairs([], [], []), 3), "pairs are empty"),
-        (lambda: similarity.from_pairs(Pairs([0, 1], [1, 2], [1, 0]), 3), r"values other than \+1 .alike. and -1"),
+        (
+            lambda: similarity.from_pairs(Pairs([0, 1], [1, 2], [1, 0]), 3),
+            r"pairs.similar holds 0; give \+1 .alike. or -1",
+        ),
         (lambda: similarity.from_pairs(Pairs([0, 2], [1, 2], [1, -1]), 3), "pairs name row 2 with itself"),
         (lambda: similarity.from_pairs(Pairs([0, 1], [1, 0], [1, -1]), 3), "rows 0 and 1 both alike and unlike"),
         (lambda: similarity.from_pairs(Pairs([0, 1], [1, 2], [1, 1]), 3), "pairs are all alike; give some of both"),

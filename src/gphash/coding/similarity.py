@@ -71,13 +71,7 @@ class PairGraph(NamedTuple):
 
 def from_labels(y: ArrayLike) -> Signatures:
     """Signatures of class labels, [n]; two rows are similar when their labels are equal."""
-    classes, numbers = np.unique(np.asarray(y), return_inverse=True)
-    if len(classes) < 2:
-        raise ValueError(
-            f"y has one class only ({classes.tolist()[0]!r}); hashing needs at least 2 classes to tell apart."
-            if len(classes)
-            else "y is empty; give one label per row of X."
-        )
+    _, numbers = np.unique(np.asarray(y), return_inverse=True)
     return Signatures(numbers.reshape(-1, 1).astype(np.uint64), True)
 
 
@@ -85,23 +79,29 @@ def from_tags(tags: ArrayLike) -> Signatures:
     """Signatures of tag sets, a 0/1 matrix [n, c]; rows are similar when they share a tag, an empty row to none."""
     tags = np.asarray(tags)
     if tags.ndim != 2:
-        raise ValueError(f"tags have shape {tags.shape}; give a 0/1 matrix [n_rows, n_tags].")
-    if not np.isin(tags, (0, 1)).all():
-        raise ValueError(
-            f"tags hold values other than 0 and 1 (dtype {tags.dtype}); give a 0/1 matrix [n_rows, n_tags]."
-        )
+        raise ValueError(f"tags y have shape {tags.shape}; give a 0/1 matrix [n_rows, n_tags].")
+    known = np.isin(tags, (0, 1))
+    if not known.all():
+        raise ValueError(f"tags y hold {tags[~known].tolist()[0]!r}; give a matrix [n_rows, n_tags] of 0 and 1 only.")
     n_rows, n_tags = tags.shape
     octets = np.zeros((n_rows, -(-n_tags // 64) * 8), dtype=np.uint8)
     packed = np.packbits(tags.astype(bool), axis=1)
     octets[:, : packed.shape[1]] = packed
-    masks = octets.view(np.uint64)
-    counts = np.count_nonzero(tags, axis=0)
-    if not counts.any():
-        raise ValueError("tags are all 0: no two rows are similar, and there is nothing to learn.")
-    if (counts == n_rows).any():
-        everywhere = int(np.flatnonzero(counts == n_rows)[0])
-        raise ValueError(f"tag {everywhere} is on every row, so that all rows are similar; leave it out.")
-    return Signatures(masks, False)
+    return Signatures(octets.view(np.uint64), False)
+
+
+def check_teaches(signatures: Signatures) -> None:
+    """Refuse labels or tags from which nothing can be learned: all rows alike, or none."""
+    masks = signatures.masks
+    if signatures.exact:
+        if (masks == masks[0]).all():
+            raise ValueError("y has one class only; hashing needs at least 2 classes to tell apart.")
+        return
+    if not masks.any():
+        raise ValueError("tags y are all 0, so that no two rows are similar; give some rows a tag in common.")
+    everywhere = np.flatnonzero(np.unpackbits(np.bitwise_and.reduce(masks, axis=0).view(np.uint8)))
+    if len(everywhere):
+        raise ValueError(f"tag {everywhere[0]} of y is on every row, so that all rows are similar; leave it out.")
 
 
 def from_pairs(pairs: Pairs, n_rows: int, balance: bool = True) -> PairGraph:
@@ -126,7 +126,8 @@ def from_pairs(pairs: Pairs, n_rows: int, balance: bool = True) -> PairGraph:
     if len(i) == 0:
         raise ValueError("pairs are empty; give at least one similar and one dissimilar pair.")
     if not np.isin(similar, (-1, 1)).all():
-        raise ValueError("pairs.similar holds values other than +1 (alike) and -1 (unlike).")
+        odd = similar[~np.isin(similar, (-1, 1))].tolist()[0]
+        raise ValueError(f"pairs.similar holds {odd!r}; give +1 (alike) or -1 (unlike) for every pair.")
     if (i == j).any():
         raise ValueError(f"pairs name row {int(i[i == j][0])} with itself; give pairs of two different rows.")
     positive = similar > 0

@@ -44,6 +44,8 @@ def mean_average_precision(distances: ArrayLike, relevant: ArrayLike) -> float:
 
 def average_precision_of(distances: NDArray[np.generic], relevant: NDArray[np.bool_]) -> float:
     """Tie-aware average precision of one query, [n] each."""
+    if len(distances) == 0:
+        return 0.0
     order = np.argsort(distances, kind="stable")
     ranked = distances[order]
     ends = np.append(np.flatnonzero(ranked[1:] != ranked[:-1]) + 1, len(ranked))

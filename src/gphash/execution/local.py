@@ -77,6 +77,11 @@ class _OneBlasThread:
                 self._set(self._before)
                 self._release()
 
+    def hold(self) -> None:
+        """Say once more, from the calling thread, what holds for all."""
+        with self._lock:
+            self._set([1] * len(self._libraries or []))
+
     def _set(self, counts: list[int]) -> None:
         self._release()
         for library, count in zip(self._libraries or [], counts, strict=True):
@@ -127,7 +132,10 @@ class LocalExecutor(SerialExecutor):
         # product.
         one_blas_thread.__enter__()
         if self.n_threads > 1:
-            self._pool = ThreadPoolExecutor(self.n_threads, thread_name_prefix="gphash")
+            # A BLAS built on OpenMP counts threads per calling thread, so each of the pool's says so itself.
+            self._pool = ThreadPoolExecutor(
+                self.n_threads, thread_name_prefix="gphash", initializer=one_blas_thread.hold
+            )
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -30,11 +30,11 @@ def fit(X: Floats, unit_length: bool = True) -> Scaling:
 
 def apply(scaling: Scaling, X: Floats, dtype: type[np.floating[Any]] = np.float32) -> Floats:
     """Scale rows, [n, d]."""
-    # Subtracting before rounding keeps small differences between large numbers.
+    # Rounding comes last: small differences between large numbers, and tiny numbers, survive until then.
     working = np.result_type(X.dtype, dtype)
-    scaled: Floats = (X - scaling.mean.astype(working)).astype(dtype, copy=False)
+    scaled: Floats = X - scaling.mean.astype(working)
     if scaling.unit_length:
         length = np.sqrt(np.einsum("ij,ij->i", scaled, scaled))
         length[length == 0] = 1
         scaled /= length[:, None]
-    return scaled
+    return scaled.astype(dtype, copy=False)

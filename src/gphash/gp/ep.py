@@ -138,6 +138,13 @@ def _match(gamma, signs, cavity, residual, precision, shift, score):  # type: ig
             score[j] += log_cdf(z)
 
 
+def damp(old: Sites, new: Sites, damping: float) -> Sites:
+    """Sites that go only a share of the way from old to new."""
+    if damping == 1.0:
+        return new
+    return Sites(*(before + damping * (after - before) for before, after in zip(old, new, strict=True)))
+
+
 def solve_means(
     apply: Callable[[Floats], Floats],
     gradient: Floats,
