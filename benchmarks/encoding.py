@@ -4,6 +4,7 @@ python benchmarks/encoding.py             # r=1,000, d=512, 16 bits; batches of 
 """
 
 import argparse
+import time
 
 import numpy as np
 from measuring import best, descriptors
@@ -31,6 +32,7 @@ def main() -> None:
         times = {name: np.inf for name in works}
         for _ in range(args.repeats):
             for name, work in works.items():
+                time.sleep(0.1)  # OpenBLAS's idle threads spin on for some 30 ms after a product
                 times[name] = min(
                     times[name], best(lambda work=work, loops=loops: [work() for _ in range(loops)], 1) / loops
                 )

@@ -71,6 +71,11 @@ class HashFunction:
         return kernels.landmarks(self.kernel, self.Z)
 
     @cached_property
+    def exact(self) -> tuple[Landmarks, Floats]:
+        """Inducing inputs and weights for float64 rows."""
+        return kernels.landmarks(self.kernel, self.Z.astype(np.float64)), self.weights.astype(np.float64)
+
+    @cached_property
     def doubt(self) -> Floats:
         """How near to zero a float32 mean may be before its sign is in doubt, [m]."""
         reach = float(np.max(kernels.squared_norms(self.Z), initial=0.0)) / self.kernel.length_scale**2
@@ -102,9 +107,18 @@ def build(scaling: Scaling, prior: Prior, mean: Floats, factor: Factor) -> HashF
     )
 
 
+def predict(function: HashFunction, X: Floats) -> tuple[Floats, Floats]:
+    """Predictive means, [n, m], and variance, the same for all bits, [n], to float32's precision."""
+    K = _kernel(function, X)
+    explained = kernels.squared_norms(K @ function.uncertainty).astype(np.float64)
+    variance = np.maximum(kernels.diagonal(function.kernel) - explained, 0.0)
+    return (K @ function.weights).astype(np.float64), variance
+
+
 def latent_means(function: HashFunction, X: Floats, n_jobs: int | None = 1) -> Floats:
     """Predictive means of the latent functions, [n, m]; their signs are the bits."""
-    return _by_tiles(lambda rows: _kernel_and_means(function, rows)[1], X, n_jobs)
+    (mean,) = _by_tiles(lambda rows: ((_kernel(function, rows) @ function.weights).astype(np.float64),), X, n_jobs)
+    return _resolve(function, X, mean)
 
 
 def bits(function: HashFunction, X: Floats, n_jobs: int | None = 1) -> NDArray[np.uint8]:
@@ -114,44 +128,39 @@ def bits(function: HashFunction, X: Floats, n_jobs: int | None = 1) -> NDArray[n
 
 def encode(function: HashFunction, X: Floats, n_jobs: int | None = 1) -> NDArray[np.uint8]:
     """Packed codes, [n, ⌈m/8⌉]."""
-    return packing.pack(bits(function, X, n_jobs))
+    return packing.pack(latent_means(function, X, n_jobs) >= 0)
 
 
 def probabilities(function: HashFunction, X: Floats, n_jobs: int | None = 1) -> Floats:
     """P(bit = 1), [n, m]."""
-
-    def chance(rows: Floats) -> Floats:
-        mean, variance = predict(function, rows)
-        probability: Floats = ndtr(mean / np.sqrt(1 + variance)[:, None])
-        # Next to zero, Φ rounds to ½, which is the 1 bit's.
-        return np.where(mean < 0, np.minimum(probability, np.nextafter(0.5, 0)), probability)
-
-    return _by_tiles(chance, X, n_jobs)
+    mean, variance = _by_tiles(lambda rows: predict(function, rows), X, n_jobs)
+    mean = _resolve(function, X, mean)
+    probability: Floats = ndtr(mean / np.sqrt(1 + variance)[:, None])
+    # Next to zero, Φ rounds to ½, which is the 1 bit's.
+    return np.where(mean < 0, np.minimum(probability, np.nextafter(0.5, 0)), probability)
 
 
-def predict(function: HashFunction, X: Floats) -> tuple[Floats, Floats]:
-    """Predictive means, [n, m], and variance, the same for all bits, [n]."""
-    K, mean = _kernel_and_means(function, X)
-    explained = kernels.squared_norms(K @ function.uncertainty).astype(np.float64)
-    return mean, np.maximum(kernels.diagonal(function.kernel) - explained, 0.0)
+def _kernel(function: HashFunction, X: Floats) -> Floats:
+    """Kernel values with the inducing inputs, float32 [n, r]."""
+    return kernels.evaluate(function.landmarks, scaling.apply(function.scaling, X))
 
 
-def _kernel_and_means(function: HashFunction, X: Floats) -> tuple[Floats, Floats]:
-    """Kernel values with the inducing inputs, float32 [n, r], and means whose signs do not depend on rounding."""
-    K = kernels.evaluate(function.landmarks, scaling.apply(function.scaling, X))
-    mean = (K @ function.weights).astype(np.float64)
+def _resolve(function: HashFunction, X: Floats, mean: Floats) -> Floats:
+    """Compute the means of rows with a sign in doubt again, in float64."""
     doubtful = np.flatnonzero((np.abs(mean) < function.doubt).any(axis=1))
     if len(doubtful):
-        exact = scaling.apply(function.scaling, X[doubtful], np.float64)
-        exact_K = kernels.cross(function.kernel, exact, function.Z.astype(np.float64))
-        mean[doubtful] = exact_K @ function.weights.astype(np.float64)
-    return K, mean
+        landmarks, weights = function.exact
+        for rows in np.array_split(doubtful, -(-len(doubtful) // TILE)):
+            exact = scaling.apply(function.scaling, X[rows], np.float64)
+            mean[rows] = kernels.evaluate(landmarks, exact) @ weights
+    return mean
 
 
-def _by_tiles(work: Callable[[Floats], Floats], X: Floats, n_jobs: int | None) -> Floats:
-    """Apply `work` to tiles of rows and put the results together."""
+def _by_tiles(work: Callable[[Floats], tuple[Floats, ...]], X: Floats, n_jobs: int | None) -> tuple[Floats, ...]:
+    """Apply `work` to tiles of rows and put the parts of its results together."""
     tiles = row_blocks(len(X), TILE)
     if len(tiles) == 1:
         return work(X)
     with LocalExecutor(n_jobs) as executor:
-        return np.concatenate(list(executor.collect(lambda rows: work(X[rows]), tiles)))
+        results = list(executor.collect(lambda rows: work(X[rows]), tiles))
+    return tuple(np.concatenate(parts) for parts in zip(*results, strict=True))

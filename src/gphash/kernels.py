@@ -34,32 +34,31 @@ def gram(kernel: SquaredExponential, A: Floats) -> Floats:
 class Landmarks(NamedTuple):
     """Rows that kernel values are wanted with, prepared once for many evaluations.
 
-    scaled
-        The rows divided by ℓ², [b, d].
-    offset
-        What each of them alone adds to the logarithm of the kernel: log σ_f² − ‖b‖²/2ℓ², [b].
-    half_precision
-        1 / 2ℓ².
+    augmented
+        Rows (b/ℓ², log σ_f² − ‖b‖²/2ℓ², −1/2ℓ²), [b, d + 2]: their product with (a, 1, ‖a‖²) is log k(a, b).
     """
 
-    scaled: Floats
-    offset: Floats
-    half_precision: float
+    augmented: Floats
 
 
 def landmarks(kernel: SquaredExponential, B: Floats) -> Landmarks:
     """Prepare rows B, [b, d], in their own precision."""
     half = 0.5 / kernel.length_scale**2
-    offset = 2 * np.log(kernel.signal_scale) - half * squared_norms(B)
-    return Landmarks(B * B.dtype.type(2 * half), offset.astype(B.dtype), half)
+    augmented = np.empty((len(B), B.shape[1] + 2), B.dtype)
+    augmented[:, :-2] = B * B.dtype.type(2 * half)
+    augmented[:, -2] = 2 * np.log(kernel.signal_scale) - half * squared_norms(B)
+    augmented[:, -1] = -half
+    return Landmarks(augmented)
 
 
 def evaluate(landmarks: Landmarks, A: Floats) -> Floats:
     """Kernel values of the rows of A with the landmarks, [a, b], in A's precision."""
-    # log k(a, b) = a·b/ℓ² − ‖a‖²/2ℓ² − ‖b‖²/2ℓ² + log σ_f²
-    K: Floats = A @ landmarks.scaled.T
-    K += landmarks.offset
-    K -= (landmarks.half_precision * squared_norms(A)).astype(A.dtype)[:, None]
+    # log k(a, b) = a·b/ℓ² + log σ_f² − ‖b‖²/2ℓ² − ‖a‖²/2ℓ², in one product: K is visited only once more.
+    augmented = np.empty((len(A), A.shape[1] + 2), A.dtype)
+    augmented[:, :-2] = A
+    augmented[:, -2] = 1
+    augmented[:, -1] = squared_norms(A)
+    K: Floats = augmented @ landmarks.augmented.T
     np.exp(K, out=K)
     return K
 
