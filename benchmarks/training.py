@@ -109,11 +109,9 @@ def blockwise(args: argparse.Namespace, X: np.ndarray, y: np.ndarray, hasher: GP
     shared = float(np.mean([sweep.seconds for sweep in hasher.sweeps_]))
     ratio = seen[0].seconds / shared
     print(
-        f"a sweep over all {args.bits} bits, bit by bit: {seen[0].seconds:.1f} s; with the shared factor: {shared:.2f} s"
+        f"a sweep over all {args.bits} bits: bit by bit {seen[0].seconds:.1f} s, with the shared factor {shared:.2f} s"
     )
-    print(
-        f"  (mean of {len(hasher.sweeps_)}, factor refreshes included): {ratio:.0f} times as long   (aim: at least 25)"
-    )
+    print(f"  (mean of {len(hasher.sweeps_)}, refreshes included): {ratio:.0f} times as long   (aim: at least 25)")
 
 
 def scale(args: argparse.Namespace) -> None:
@@ -139,10 +137,8 @@ def scale(args: argparse.Namespace) -> None:
         slope = np.log(seconds[-1] / seconds[-2]) / np.log(n / previous) if len(seconds) > 1 else np.nan
         previous = n
         rate = 1e6 * seconds[-1] / n
-        print(
-            f"  n={n:>9,} {seconds[-1]:7.1f} s {rate:6.1f} µs/row {len(hasher.sweeps_):3d} sweeps  exponent {slope:.2f}",
-            flush=True,
-        )
+        line = f"  n={n:>9,} {seconds[-1]:7.1f} s {rate:6.1f} µs/row {len(hasher.sweeps_):3d} sweeps"
+        print(f"{line}  exponent {slope:.2f}", flush=True)
     exponent = np.log(seconds[-1] / seconds[0]) / np.log(sizes[-1] / sizes[0])
     print(f"time grows as n^{exponent:.2f} from {sizes[0]:,} to {sizes[-1]:,}   (aim: at most 1.05)")
 
