@@ -16,11 +16,10 @@ LAYERS = [
     {"kernels", "features", "hamming", "coding", "datasets", "execution"},
     {"gp"},
     {"hashing", "inference"},
-    {"persistence", "evaluation", "baselines"},
+    {"persistence", "validation", "evaluation", "baselines"},
     {"selection"},
     {"training"},
     {"checkpoint"},
-    {"validation"},
     {"estimator"},
     {"server", "cli", "__main__"},
 ]

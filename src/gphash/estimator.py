@@ -15,12 +15,10 @@ from sklearn.utils.validation import check_is_fitted
 from gphash import checkpoint as checkpoints
 from gphash import hashing, persistence, training, validation
 from gphash.arrays import Floats
-from gphash.coding import similarity
 from gphash.coding.similarity import PairGraph, Pairs, Signatures
-from gphash.evaluation import metrics
+from gphash.evaluation import retrieval
 from gphash.execution.local import LocalExecutor
 from gphash.features.scaling import Scaling
-from gphash.hamming import distance
 from gphash.hashing import HashFunction
 from gphash.inference import SOLVERS, Sweep
 from gphash.kernels import SquaredExponential
@@ -206,13 +204,11 @@ class GPHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         """
         packed = self.encode(X)
         signatures = validation.signatures(y, len(packed))
-        precisions = []
-        for query in range(len(packed)):
-            distances = distance.pairwise(packed[query : query + 1], packed)[0]
-            relevant = similarity.alike(signatures[query : query + 1], signatures)[0]
-            others = np.arange(len(packed)) != query
-            precisions.append(metrics.average_precision_of(distances[others], relevant[others]))
-        return float(np.mean(precisions))
+        collection = retrieval.store(packed, signatures)
+        found = retrieval.rank_by_hamming(
+            packed, signatures, collection, self.hash_function_.n_bits, leave_one_out=True, n_jobs=self.n_jobs
+        )
+        return float(found.average_precision.mean())
 
     @property
     def fingerprint_(self) -> str:

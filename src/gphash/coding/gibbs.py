@@ -17,7 +17,7 @@ the other rows, a degenerate optimum would give them codes of their own on spare
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from scipy.special import log_ndtr
 
 from gphash.arrays import Floats, Indices, Signs
-from gphash.coding.similarity import PairGraph, Signatures
+from gphash.coding.similarity import PairGraph, Signatures, alike_pair
 from gphash.probit import log_odds
 
 
@@ -149,17 +149,6 @@ def _membership(signs: Signs, signatures: Signatures) -> NDArray[np.int64]:
     return np.unique(flat, return_inverse=True)[1].astype(np.int64)
 
 
-@njit(cache=True, nogil=True, inline="always")
-def _alike(mine: Any, theirs: Any, exact: bool) -> int:
-    """1 when two signatures say similar, else 0."""
-    if exact:
-        return 1 if mine[0] == theirs[0] else 0
-    for w in range(len(mine)):
-        if mine[w] & theirs[w]:
-            return 1
-    return 0
-
-
 @njit(cache=True, nogil=True, fastmath=True)
 def _weigh(V, alike, counts, table, half_sum):  # type: ignore[no-untyped-def]
     """Fill (a_g + d_g)/2 of every group and return Σ_g (a_g − d_g)/2."""
@@ -193,7 +182,7 @@ def _sample_row(code, gamma, uniforms, mask, exact, codes, masks, counts, size, 
     """Sample the bits of one row in turn against `size` groups; V, alike and half_sum are room to work in."""
     m = len(code)
     for g in range(size):
-        alike[g] = _alike(mask, masks[g], exact)
+        alike[g] = alike_pair(mask, masks[g], exact)
         V[g] = 0
     for j in range(m):
         y = code[j]

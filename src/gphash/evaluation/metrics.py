@@ -1,19 +1,61 @@
 """Retrieval metrics that do not depend on the order of rows at equal distance.
 
-Average precision is the expectation over all orders within ties, in closed form: in a tie of n rows of which r are
-relevant, after a
-rows of which b were relevant,
+A ranking is a sequence of ties: groups of rows at equal distance, each with its size and its number of relevant rows.
+Every metric is the expectation over all orders within ties, in closed form. In a tie of n rows of which r are relevant,
+after a rows of which b were relevant, position p (1 … n) adds
 
-    Σ_{k=1..n} (r/n) · (b + 1 + (k − 1)(r − 1)/(n − 1)) / (a + k)
+    (r/n) · (b + 1 + (p − 1) s) / (a + p),   s = (r − 1)/(n − 1),
 
-is what the tie adds to the sum of precisions at relevant rows.
+to the sum of precisions at relevant rows, and since b + 1 + (p − 1) s = s (a + p) + (b + 1 − s (a + 1)), the first q
+positions add (r/n) · (s q + (b + 1 − s (a + 1)) (H(a + q) − H(a))) with the harmonic numbers H.
 """
+
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from gphash.arrays import Floats
+
+
+class Metric(NamedTuple):
+    """A metric as data, so that tables and plots can label themselves.
+
+    name
+        As it is written.
+    unit
+        Of its values; empty for shares of 1.
+    higher_is_better
+        Which direction is better; None where neither is.
+    meaning
+        One sentence.
+    """
+
+    name: str
+    unit: str
+    higher_is_better: bool | None
+    meaning: str
+
+
+METRICS = {
+    "map": Metric("mAP", "", True, "mean over queries of the average precision of the whole ranking, ties averaged"),
+    "map_at_k": Metric("mAP@k", "", True, "the same for the first k rows, divided by min(k, relevant rows)"),
+    "precision_at_k": Metric("precision@k", "", True, "share of relevant rows among the first k"),
+    "recall_at_k": Metric("recall@k", "", True, "share of the relevant rows that are among the first k"),
+    "precision_within_radius": Metric(
+        "precision within the radius", "", True, "share of relevant rows within the Hamming radius; none found counts 0"
+    ),
+    "calibration_error": Metric(
+        "expected calibration error", "", False, "mean distance of bit probabilities from the frequencies they predict"
+    ),
+    "bit_entropy": Metric("entropy of a bit", "bits", True, "mean over bits; 1 when a bit is 1 for half of the rows"),
+    "code_entropy": Metric("entropy of a code", "bits", True, "of the distribution of codes"),
+    "bit_correlation": Metric("correlation of bits", "", False, "mean absolute correlation of two different bits"),
+    "distinct_codes": Metric("distinct codes", "codes", None, "how many different codes occur"),
+    "largest_bucket": Metric("largest bucket", "rows", None, "how many rows share the commonest code"),
+    "training_seconds": Metric("training time", "s", False, "wall-clock time of fit"),
+}
 
 
 def average_precision(distances: ArrayLike, relevant: ArrayLike) -> Floats:
@@ -31,10 +73,9 @@ def average_precision(distances: ArrayLike, relevant: ArrayLike) -> Floats:
     [q]; a query with nothing relevant has 0.
     """
     distances, relevant = np.asarray(distances), np.asarray(relevant, dtype=bool)
-    result = np.zeros(len(distances))
-    for query in range(len(distances)):
-        result[query] = average_precision_of(distances[query], relevant[query])
-    return result
+    return np.array(
+        [average_precision_of(row, mask) for row, mask in zip(distances, relevant, strict=True)], dtype=np.float64
+    )
 
 
 def mean_average_precision(distances: ArrayLike, relevant: ArrayLike) -> float:
@@ -42,29 +83,53 @@ def mean_average_precision(distances: ArrayLike, relevant: ArrayLike) -> float:
     return float(average_precision(distances, relevant).mean())
 
 
-def average_precision_of(distances: NDArray[np.generic], relevant: NDArray[np.bool_]) -> float:
+def average_precision_of(distances: NDArray[Any], relevant: NDArray[np.bool_]) -> float:
     """Tie-aware average precision of one query, [n] each."""
     if len(distances) == 0:
         return 0.0
     order = np.argsort(distances, kind="stable")
     ranked = distances[order]
     ends = np.append(np.flatnonzero(ranked[1:] != ranked[:-1]) + 1, len(ranked))
-    hits = np.cumsum(relevant[order])[ends - 1]
-    return float(_sum_over_ties(ends, hits))
+    sizes = np.diff(ends, prepend=0)
+    hits = np.diff(np.cumsum(relevant[order])[ends - 1], prepend=0)
+    return float(precision_sum(sizes, hits, len(ranked), harmonic_numbers(len(ranked))) / max(hits.sum(), 1))
+
+
+def harmonic_numbers(n: int) -> Floats:
+    """H(0), …, H(n), [n + 1]."""
+    return np.concatenate([[0.0], np.cumsum(1.0 / np.arange(1, n + 1))])
 
 
 @njit(cache=True, nogil=True)
-def _sum_over_ties(ends, hits):  # type: ignore[no-untyped-def]
+def precision_sum(sizes, hits, depth, harmonic):  # type: ignore[no-untyped-def]
+    """Expected sum of the precisions at the relevant rows among the first `depth`, from sizes and hits of the ties."""
     total = 0.0
     a = 0
     b = 0
-    for tie in range(len(ends)):
-        n = ends[tie] - a
-        r = hits[tie] - b
+    for tie in range(len(sizes)):
+        n = sizes[tie]
+        r = hits[tie]
+        q = min(n, depth - a)
+        if a >= depth:
+            break
         if r > 0:
             slope = (r - 1) / (n - 1) if n > 1 else 0.0
-            for k in range(1, n + 1):
-                total += r / n * (b + 1 + (k - 1) * slope) / (a + k)
-        a = ends[tie]
-        b = hits[tie]
-    return total / b if b > 0 else 0.0
+            total += r / n * (slope * q + (b + 1 - slope * (a + 1)) * (harmonic[a + q] - harmonic[a]))
+        a += n
+        b += r
+    return total
+
+
+@njit(cache=True, nogil=True)
+def hits_among(sizes, hits, depth):  # type: ignore[no-untyped-def]
+    """Expected number of relevant rows among the first `depth`."""
+    found = 0.0
+    left = depth
+    for tie in range(len(sizes)):
+        if sizes[tie] >= left:
+            if sizes[tie] > 0:
+                found += hits[tie] * left / sizes[tie]
+            break
+        found += hits[tie]
+        left -= sizes[tie]
+    return found

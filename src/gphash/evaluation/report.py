@@ -1,0 +1,93 @@
+"""Reports: what was measured, on what and how, as a JSON file. Plots read these files and never compute."""
+
+import json
+import os
+import platform
+import secrets
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gphash.version import __version__
+
+FORMAT = 1
+
+
+def make(
+    protocol: dict[str, Any], data: dict[str, Any], method: dict[str, Any], results: dict[str, Any]
+) -> dict[str, Any]:
+    """Put a report together.
+
+    Parameters
+    ----------
+    protocol
+        Name, split sizes, seed, tie handling, ranking.
+    data
+        Name, features and checksum of the data set.
+    method
+        Name and parameters of the hash function, training time and trace.
+    results
+        Metrics, curves and diagnostics.
+    """
+    report: dict[str, Any] = plain(
+        {
+            "format": FORMAT,
+            "gphash": __version__,
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+            "machine": {"system": platform.system(), "processor": platform.machine(), "cores": os.cpu_count()},
+            "protocol": protocol,
+            "data": data,
+            "method": method,
+            "results": results,
+        }
+    )
+    return report
+
+
+def write(path: str | os.PathLike[str], report: dict[str, Any]) -> None:
+    """Write a report, whole or not at all."""
+    target = Path(path)
+    temporary = target.with_name(f".{target.name}-{secrets.token_hex(4)}.tmp")
+    try:
+        with open(temporary, "x", encoding="utf-8") as file:
+            json.dump(plain(report), file, indent=1, allow_nan=False)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def read(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read a report."""
+    with open(path, encoding="utf-8") as file:
+        try:
+            report = json.load(file)
+        except ValueError as error:
+            raise ValueError(f"{os.fspath(path)!r} is not a report: {error}") from error
+    if not isinstance(report, dict) or "format" not in report:
+        raise ValueError(f"{os.fspath(path)!r} is not a report of gphash.")
+    if report["format"] > FORMAT:
+        raise ValueError(
+            f"{os.fspath(path)!r} has format {report['format']}, newer than {FORMAT}: a newer gphash reads it."
+        )
+    return report
+
+
+def plain(value: Any) -> Any:
+    """The same in JSON's own types: arrays become lists, numpy's numbers Python's, NaN and infinity None."""
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, np.ndarray):
+        return plain(value.tolist())
+    if isinstance(value, np.generic):
+        return plain(value.item())
+    if isinstance(value, float) and not np.isfinite(value):
+        return None
+    return value
