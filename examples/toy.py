@@ -17,6 +17,7 @@ import numpy as np
 from matplotlib.colors import LinearSegmentedColormap
 
 from gphash import GPHasher
+from gphash.datasets.toy import pinwheel
 
 SHAPES = ["o", "s", "^", "D"]
 COLOURS = ["#0072B2", "#E69F00", "#009E73", "#CC79A7"]  # Okabe and Ito: told apart with any colour vision
@@ -33,15 +34,6 @@ STYLE = {
     "mathtext.fontset": "cm",
     "svg.hashsalt": "gphash",
 }
-
-
-def pinwheel(n_per_class=50, seed=0):
-    """Rows [4 n, 2] and classes [4 n]: four arms that wind around the origin."""
-    generator = np.random.default_rng(seed)
-    y = np.repeat(np.arange(4), n_per_class)
-    radius = generator.uniform(0.4, 2.0, len(y))
-    angle = y * np.pi / 2 + 0.9 * radius + generator.normal(0, 0.15, len(y))
-    return np.column_stack([radius * np.cos(angle), radius * np.sin(angle)]), y
 
 
 def train(X, y, seed=0):

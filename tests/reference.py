@@ -196,3 +196,71 @@ def average_precision_over_orders(distances, relevant):
                 total += hits / rank
         values.append(total / hits if hits else 0.0)
     return math.fsum(values) / len(values)
+
+
+def gist(image):
+    """GIST of one image [H, W] or [H, W, channels] in float64, one full-size transform per filter.
+
+    [512], as (scale, orientation, block row, block column).
+    """
+    grey = np.asarray(image, dtype=np.float64)
+    if grey.ndim == 3:
+        grey = grey.mean(axis=2)
+    grey = grey - grey.min()
+    if grey.max() > 0:
+        grey = 255 * grey / grey.max()
+    return gabor_means(gist_prefilter(grey))
+
+
+def gist_prefilter(grey, cutoff=4, border=5):
+    """Whitened and contrast-normalised image, of the same shape."""
+    height, width = grey.shape
+    image = np.pad(np.log(grey + 1), border, mode="symmetric")
+    side = max(image.shape)
+    side += side % 2
+    image = np.pad(image, ((0, side - image.shape[0]), (0, side - image.shape[1])), mode="symmetric")
+
+    grid = np.arange(-side // 2, side // 2)
+    fx, fy = np.meshgrid(grid, grid)
+    lowpass = np.fft.fftshift(np.exp(-(fx**2 + fy**2) / (cutoff / np.sqrt(np.log(2))) ** 2))
+
+    detail = image - np.fft.ifft2(np.fft.fft2(image) * lowpass).real
+    local_std = np.sqrt(np.abs(np.fft.ifft2(np.fft.fft2(detail**2) * lowpass)))
+    return (detail / (0.2 + local_std))[border : border + height, border : border + width]
+
+
+def gabor_transfer(shape, scale, orientation):
+    """Transfer function of one Gabor filter on the DFT grid of `shape`."""
+    fy, fx = np.meshgrid(np.fft.fftfreq(shape[0]), np.fft.fftfreq(shape[1]), indexing="ij")
+    centre = 0.3 / 1.85**scale
+    turned = np.arctan2(fy, fx) + np.pi / 8 * orientation
+    turned = np.where(turned > np.pi, turned - 2 * np.pi, turned)
+    sharpness = 16 * 8**2 / 32**2
+    return np.exp(-10 * 0.35 * (np.hypot(fx, fy) / centre - 1) ** 2 - 2 * sharpness * np.pi * turned**2)
+
+
+def gabor_means(image, extension=32):
+    """Mean response magnitude of the 32 filters in each of 4 × 4 blocks."""
+    height, width = image.shape
+    padded = np.pad(image, extension, mode="symmetric")
+    spectrum = np.fft.fft2(padded)
+    rows = np.linspace(0, height, 5).astype(int)
+    columns = np.linspace(0, width, 5).astype(int)
+    means = np.empty((4, 8, 4, 4))
+    for scale in range(4):
+        for orientation in range(8):
+            response = np.abs(np.fft.ifft2(spectrum * gabor_transfer(padded.shape, scale, orientation)))
+            response = response[extension : extension + height, extension : extension + width]
+            for r in range(4):
+                for c in range(4):
+                    block = response[rows[r] : rows[r + 1], columns[c] : columns[c + 1]]
+                    means[scale, orientation, r, c] = block.mean()
+    return means.ravel()
+
+
+def area_average(image, height, width):
+    """Image [H, W] reduced to [height, width]: along each axis pixels are cut into parts, and parts averaged."""
+    for size in (height, width):
+        parts = np.repeat(np.asarray(image, dtype=np.float64), size, axis=0)
+        image = parts.reshape(size, len(image), image.shape[1]).mean(axis=1).T
+    return image

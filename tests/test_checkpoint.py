@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from gphash import GPHasher, persistence
+from gphash import GPHasher, inference, persistence, selection
 from gphash.gp import ep
 from tests import digits
 from tests.digits import QUICK
@@ -227,16 +227,53 @@ def test_a_place_that_cannot_hold_a_checkpoint_is_found_out_before_training(tmp_
     assert seen == []
 
 
-def test_a_full_disk_keeps_the_checkpoint_before(interrupted, uninterrupted, monkeypatch):
+def test_a_full_disk_stops_neither_training_nor_spoils_the_checkpoint_before(interrupted, uninterrupted, monkeypatch):
     before = interrupted.read_bytes()
 
     def full(descriptor):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(persistence.os, "fsync", full)
-    with pytest.raises(OSError, match="No space left"):
-        hasher(interrupted).fit(X, TARGETS["labels"])
+    with pytest.warns(RuntimeWarning, match="checkpoint .* could not be written: .*No space left"):
+        assert_same_model(hasher(interrupted).fit(X, TARGETS["labels"]), uninterrupted("labels"))
     monkeypatch.undo()
     assert interrupted.read_bytes() == before
     assert [file.name for file in interrupted.parent.iterdir()] == [interrupted.name]
     assert_same_model(hasher(interrupted).fit(X, TARGETS["labels"]), uninterrupted("labels"))
+
+
+@pytest.mark.parametrize("place", ["init_from_predictions", "refresh"])
+def test_an_interruption_before_the_first_sweep_keeps_what_was_chosen(tmp_path, monkeypatch, uninterrupted, place):
+    path = tmp_path / "run"
+    chosen = []
+    best_start, original = selection.best_start, getattr(inference, place)
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    def best(*arguments):
+        start = best_start(*arguments)
+        monkeypatch.setattr(inference, place, interrupt)  # only from here on: the start itself is trained in this way
+        chosen.append(start)
+        return start
+
+    monkeypatch.setattr(selection, "best_start", best)
+    with pytest.raises(KeyboardInterrupt):
+        hasher(path).fit(X, TARGETS["labels"])
+    monkeypatch.setattr(inference, place, original)
+    assert_same_model(hasher(path).fit(X, TARGETS["labels"]), uninterrupted("labels"))
+    assert len(chosen) == 1
+
+
+def test_a_factor_of_several_panels_is_resumed_as_it_was(tmp_path):
+    settings = digits.QUICK | {"n_inducing": 150, "max_sweeps": 5}
+
+    def stop(sweep):
+        if sweep.number == 3:
+            raise KeyboardInterrupt
+
+    path = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        GPHasher(**settings, checkpoint=path, callback=stop).fit(digits.X[:400], digits.y[:400])
+    resumed = GPHasher(**settings, checkpoint=path).fit(digits.X[:400], digits.y[:400])
+    assert resumed.fingerprint_ == GPHasher(**settings).fit(digits.X[:400], digits.y[:400]).fingerprint_

@@ -1,12 +1,15 @@
 """GPHasher as scikit-learn knows estimators, and codes that retrieve what is similar."""
 
 import dataclasses
+import errno
+import os
 import tempfile
 
 import numpy as np
 import pytest
 import scipy.sparse
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -16,6 +19,7 @@ import gphash
 from gphash import GPHasher, Pairs
 from gphash.coding import similarity
 from gphash.evaluation import metrics
+from gphash.execution.spill import Spill
 from gphash.hamming import distance, packing
 from tests import digits
 from tests.digits import QUICK
@@ -220,28 +224,38 @@ class TestMemory:
 
     @pytest.mark.parametrize("kind", ["labels", "pairs"])
     @pytest.mark.parametrize("solver", ["shared", "blockwise"])
-    def test_features_on_disk_give_the_same_codes_and_leave_nothing_behind(self, folder, kind, solver):
+    def test_features_on_disk_give_the_same_codes_and_leave_nothing_behind(self, folder, kind, solver, monkeypatch):
         settings = {"solver": solver, "max_sweeps": 4}
-        seen = []
         X = digits.X[TRAIN]
-        outside = GPHasher(
-            **self.OUT_OF_CORE | settings, callback=lambda sweep: seen.append(list(folder.rglob("*.npy")))
-        )
-        outside.fit(X, supervision(kind))
+        written = []
+        monkeypatch.setattr(Spill, "write", lambda *call, write=Spill.write: [write(*call), written.append(call[1])])
+        outside = GPHasher(**self.OUT_OF_CORE | settings).fit(X, supervision(kind))
         inside = GPHasher(**QUICK | settings, block_size=64).fit(X, supervision(kind))
-        assert len(seen[0]) == 5  # blocks
+        assert len(written) == 5  # blocks
         assert list(folder.iterdir()) == []
         assert outside.fingerprint_ == inside.fingerprint_
 
-    @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
-    def test_an_interruption_leaves_nothing_behind_either(self, folder, error):
-        def stop(sweep):
-            assert list(folder.iterdir())
-            raise error
+    def test_many_blocks_need_one_file_descriptor(self):
+        def files(sweep):
+            seen.append(len(os.listdir("/proc/self/fd")))
 
-        with pytest.raises(error):
-            GPHasher(**self.OUT_OF_CORE, callback=stop).fit(digits.X[TRAIN], digits.y[TRAIN])
-        assert list(folder.iterdir()) == []
+        if not os.path.isdir("/proc/self/fd"):
+            pytest.skip("needs /proc/self/fd to count open files")
+        seen = [len(os.listdir("/proc/self/fd"))]
+        GPHasher(**self.OUT_OF_CORE | {"block_size": 2}, callback=files).fit(digits.X[TRAIN], digits.y[TRAIN])
+        assert max(seen) <= seen[0] + 4
+
+    def test_a_full_disk_is_an_error_and_keeps_the_checkpoint(self, folder, monkeypatch):
+        def full(*_):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(os, "pwrite", full)
+        hasher = GPHasher(**self.OUT_OF_CORE, checkpoint=folder / "run")
+        with pytest.raises(OSError, match="No space left"):
+            hasher.fit(digits.X[TRAIN], digits.y[TRAIN])
+        monkeypatch.undo()
+        whole = GPHasher(**self.OUT_OF_CORE).fit(digits.X[TRAIN], digits.y[TRAIN])
+        assert hasher.fit(digits.X[TRAIN], digits.y[TRAIN]).fingerprint_ == whole.fingerprint_
 
     @pytest.mark.parametrize("kind", ["labels", "tags", "pairs"])
     def test_a_fitted_hasher_holds_nothing_that_grows_with_the_rows(self, kind):
@@ -286,3 +300,40 @@ def test_the_number_of_threads_does_not_change_the_model(kind):
         for n_jobs in (1, 3)
     ]
     assert models[0] == models[1]
+
+
+def test_rows_that_no_pair_names_do_not_spoil_the_model():
+    judged = digits.pairs(300, 4000)
+    alone = GPHasher(**QUICK).fit(digits.X[:300], judged)
+    crowd = GPHasher(**QUICK).fit(digits.X[:1400], judged)
+    scores = [hasher.score(digits.X[1400:], digits.y[1400:]) for hasher in (alone, crowd)]
+    assert scores[1] > scores[0] - 0.03
+    assert crowd.sweeps_[-1].frozen
+
+
+@pytest.mark.parametrize("y", [np.zeros(300), None], ids=["one class", "none"])
+def test_a_refused_second_fit_leaves_the_first_model_as_it_was(y):
+    hasher = GPHasher(**QUICK).fit(digits.X[TRAIN], digits.y[TRAIN])
+    codes = hasher.encode(digits.X[TEST])
+    with pytest.raises(ValueError, match="y"):
+        hasher.fit(digits.X[:300, :30], y)
+    np.testing.assert_array_equal(hasher.encode(digits.X[TEST]), codes)
+
+
+def test_a_pickled_hash_function_carries_nothing_derived():
+    hasher = GPHasher(**QUICK).fit(digits.X[TRAIN], digits.y[TRAIN])
+    hasher.encode(digits.X[TEST])
+    assert set(hasher.hash_function_.__getstate__()) == {"scaling", "kernel", "Z", "weights", "uncertainty"}
+
+
+def test_expectation_propagation_that_does_not_converge_is_told():
+    X, y = toy_problem()
+    with pytest.warns(ConvergenceWarning, match="has not converged: its sites still change by"):
+        GPHasher(2, n_inducing=30, scaling="centre", length_scale=1.6, signal_scale=1e3, random_state=0).fit(X, y)
+
+
+def toy_problem():
+    """Two interleaved half circles that a far too large signal scale makes EP swing on."""
+    angle = np.linspace(0, np.pi, 100)
+    upper = np.column_stack([np.cos(angle), np.sin(angle)])
+    return np.concatenate([upper, [1, 0.4] - upper]), np.repeat([0, 1], 100)

@@ -5,10 +5,12 @@ checkpoint knows which run it belongs to (data, supervision, settings) and refus
 """
 
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gphash import persistence
 from gphash.arrays import Floats
@@ -16,8 +18,10 @@ from gphash.coding.similarity import PairGraph, Signatures
 from gphash.features.scaling import Scaling
 from gphash.gp import triangular
 from gphash.gp.ep import Shared, Sites
+from gphash.hashing import HashFunction
 from gphash.inference import Latent, State, Sweep
 from gphash.kernels import SquaredExponential
+from gphash.selection import Start
 from gphash.training import Checkpoint, Plan, Settings
 
 KIND = "checkpoint"
@@ -52,8 +56,12 @@ class Keeper:
         if self._latest is None:
             return
         began = time.perf_counter()
-        save(self.path, self.run, self._latest)
-        self._latest = None
+        try:
+            save(self.path, self.run, self._latest)
+            self._latest = None
+        except OSError as error:
+            # Training is worth more than its checkpoint; the one before is still there.
+            warnings.warn(f"checkpoint {str(self.path)!r} could not be written: {error}", RuntimeWarning, stacklevel=2)
         now = time.perf_counter()
         self._due = now + (now - began) / self.share
 
@@ -67,12 +75,34 @@ def fingerprint(X: Floats, supervision: Signatures | PairGraph, settings: Settin
 
 def save(path: Path, run: str, checkpoint: Checkpoint) -> None:
     """Write a checkpoint; the file before it stays until the new one is complete."""
-    plan, state = checkpoint.plan, checkpoint.state
+    plan = checkpoint.plan
     meta: dict[str, Any] = {
         "run": run,
         "unit_length": plan.scaling.unit_length,
         "kernel": list(plan.kernel),
         "pair_weight": plan.pair_weight,
+        "sweeps": [list(sweep) for sweep in checkpoint.sweeps],
+        "state": None,
+    }
+    arrays: dict[str, NDArray[Any]] = {"scaling_mean": plan.scaling.mean, "Z": plan.Z}
+    if checkpoint.start is not None:
+        function = checkpoint.start.function
+        meta["start_score"] = checkpoint.start.score
+        arrays |= {
+            "start_signs": checkpoint.start.signs,
+            "start_Z": function.Z,
+            "start_weights": function.weights,
+            "start_uncertainty": function.uncertainty,
+        }
+    if checkpoint.state is not None:
+        meta["state"], more = _pack_state(checkpoint.state)
+        arrays |= more
+    persistence.write(path, KIND, meta, arrays)
+
+
+def _pack_state(state: State) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """A state as JSON and arrays."""
+    meta = {
         "sweep": state.sweep,
         "drift": state.drift if np.isfinite(state.drift) else None,
         "calm": state.calm,
@@ -83,52 +113,57 @@ def save(path: Path, run: str, checkpoint: Checkpoint) -> None:
         "damping": state.damping,
         "change": state.change if np.isfinite(state.change) else None,
         "blocks": [len(latent.signs) for latent in state.latents],
-        "sweeps": [list(sweep) for sweep in checkpoint.sweeps],
     }
-    arrays = {
-        "scaling_mean": plan.scaling.mean,
-        "Z": plan.Z,
+    arrays: dict[str, NDArray[Any]] = {
         "mean": state.mean,
         "signs": np.concatenate([latent.signs for latent in state.latents]),
         "site_precision": np.concatenate([latent.sites.precision for latent in state.latents]),
         "site_shift": np.concatenate([latent.sites.shift for latent in state.latents]),
     }
     if state.factor is not None:
-        arrays["factor"] = state.factor.lower
         shared = [latent.shared for latent in state.latents if latent.shared is not None]
+        arrays["factor"] = state.factor.lower
         arrays["shared_precision"] = np.concatenate([part.precision for part in shared])
         arrays["shared_cavity"] = np.concatenate([part.cavity for part in shared])
-    persistence.write(path, KIND, meta, arrays)
+    return meta, arrays
 
 
 def load(path: Path, run: str) -> Checkpoint:
     """Read a checkpoint of the given run."""
     stored = persistence.read(path, KIND)
-    meta, arrays = dict[str, Any](stored.meta), stored.arrays
+    meta, arrays = stored.meta, stored.arrays
     if meta["run"] != run:
         raise ValueError(
             f"checkpoint {str(path)!r} belongs to another run (other data, supervision or parameters); "
             "remove the file or name another one."
         )
+    scaling = Scaling(arrays["scaling_mean"], meta["unit_length"])
+    kernel = SquaredExponential(*meta["kernel"])
+    plan = Plan(scaling, arrays["Z"], kernel, meta["pair_weight"])
+    start = None
+    if "start_signs" in arrays:
+        parts = (arrays[f"start_{name}"] for name in ("Z", "weights", "uncertainty"))
+        start = Start(arrays["start_signs"], HashFunction(scaling, kernel, *parts), meta["start_score"])
+    state = None if meta["state"] is None else _unpack_state(meta["state"], arrays)
+    return Checkpoint(plan, start, state, [Sweep(*record) for record in meta["sweeps"]])
+
+
+def _unpack_state(meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> State:
+    """The state that `_pack_state` packed."""
     ends = np.cumsum(meta["blocks"])[:-1]
 
     def split(name: str) -> list[Any]:
         return np.split(arrays[name], ends)
 
-    has_factor = "factor" in arrays
-    parts = zip(split("signs"), split("site_precision"), split("site_shift"), strict=True)
     shared: list[Shared | None] = [None] * len(meta["blocks"])
-    if has_factor:
+    if "factor" in arrays:
         shared = [Shared(*pair) for pair in zip(split("shared_precision"), split("shared_cavity"), strict=True)]
-    latents = [
-        Latent(signs, Sites(precision, shift), common)
-        for (signs, precision, shift), common in zip(parts, shared, strict=True)
-    ]
-    state = State(
+    parts = zip(split("signs"), split("site_precision"), split("site_shift"), shared, strict=True)
+    return State(
         sweep=meta["sweep"],
-        latents=latents,
+        latents=[Latent(signs, Sites(precision, shift), common) for signs, precision, shift, common in parts],
         mean=arrays["mean"],
-        factor=triangular.factor(arrays["factor"]) if has_factor else None,
+        factor=triangular.factor(arrays["factor"]) if "factor" in arrays else None,
         drift=np.inf if meta["drift"] is None else meta["drift"],
         calm=meta["calm"],
         quiet=meta["quiet"],
@@ -138,6 +173,3 @@ def load(path: Path, run: str) -> Checkpoint:
         damping=meta["damping"],
         change=np.inf if meta["change"] is None else meta["change"],
     )
-    scaling = Scaling(arrays["scaling_mean"], meta["unit_length"])
-    plan = Plan(scaling, arrays["Z"], SquaredExponential(*meta["kernel"]), meta["pair_weight"])
-    return Checkpoint(plan, state, [Sweep(*record) for record in meta["sweeps"]])

@@ -1,5 +1,6 @@
 """`GPHasher`, the scikit-learn estimator: validates at the border and hands over to `training`."""
 
+import contextlib
 import os
 import warnings
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from gphash import checkpoint as checkpoints
@@ -17,7 +19,7 @@ from gphash import hashing, persistence, training, validation
 from gphash.arrays import Floats
 from gphash.coding.similarity import PairGraph, Pairs, Signatures
 from gphash.evaluation import retrieval
-from gphash.execution.local import LocalExecutor
+from gphash.execution.local import LocalExecutor, count_jobs
 from gphash.features.scaling import Scaling
 from gphash.hashing import HashFunction
 from gphash.inference import SOLVERS, Sweep
@@ -25,6 +27,7 @@ from gphash.kernels import SquaredExponential
 from gphash.training import Settings
 
 KIND = "model"
+UNCONVERGED = 0.1  # relative change of the sites in the last sweep
 
 
 class GPHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -65,8 +68,8 @@ class GPHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
     block_size : int
         Rows per block, the unit of parallel work. Part of what a seed means: other blocks, other random numbers.
     memory_limit : float or "auto"
-        Bytes that the features Phi (4 n r) may take in memory; beyond, they are kept in temporary memory-mapped
-        files. "auto" is half of the machine's memory.
+        Bytes that the features Phi (4 n r) may take in memory; beyond, they are kept in a temporary
+        memory-mapped file, in the folder that the environment's TMPDIR names. "auto" is half of the machine's memory.
     n_jobs : int or None
         Threads; −1 uses all cores, None one. Never changes a result.
     checkpoint : path or None
@@ -156,6 +159,25 @@ class GPHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
             Rows are similar when their labels are equal, when they share a tag, or as the pairs say.
         """
         settings = self._settings()
+        # Until the end, a model that was there before stays as it was.
+        own = self.__dict__
+        before = {name: own[name] for name in ("n_features_in_", "feature_names_in_") if name in own}
+        try:
+            trained = self._train(X, y, settings)
+        except BaseException:
+            own.pop("n_features_in_", None)
+            own.pop("feature_names_in_", None)
+            own.update(before)
+            raise
+        self.hash_function_ = trained.function
+        self.length_scale_, self.signal_scale_ = trained.plan.kernel
+        self.pair_weight_ = trained.plan.pair_weight
+        self.sweeps_ = trained.sweeps
+        self.leave_one_out_score_ = trained.sweeps[-1].leave_one_out
+        self.seconds_ = trained.seconds
+        return self
+
+    def _train(self, X: ArrayLike, y: ArrayLike | Pairs | None, settings: Settings) -> training.Trained:
         features = validation.features(self, X, reset=True)
         supervision = validation.supervision(y, len(features), self.balance_pairs)
         if settings.n_inducing > len(features):
@@ -163,7 +185,7 @@ class GPHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
                 f"n_inducing={settings.n_inducing} exceeds the {len(features)} rows of X; "
                 "all rows are used as inducing inputs.",
                 UserWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
         keeper, resumed = self._checkpoint(features, supervision, settings)
         with LocalExecutor(self.n_jobs) as executor:
@@ -172,13 +194,15 @@ class GPHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
             finally:
                 if keeper is not None:
                     keeper.write()
-        self.hash_function_ = trained.function
-        self.length_scale_, self.signal_scale_ = trained.plan.kernel
-        self.pair_weight_ = trained.plan.pair_weight
-        self.sweeps_ = trained.sweeps
-        self.leave_one_out_score_ = trained.sweeps[-1].leave_one_out
-        self.seconds_ = trained.seconds
-        return self
+        change = trained.sweeps[-1].change
+        if change > UNCONVERGED:
+            warnings.warn(
+                f"expectation propagation has not converged: its sites still change by {change:.0%} a sweep. "
+                "A smaller signal_scale makes it converge more easily.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        return trained
 
     def encode(self, X: ArrayLike) -> NDArray[np.uint8]:
         """Packed codes, uint8 [n, ceil(n_bits / 8)]; bit j in numpy's `packbits` order, spare bits zero."""
@@ -212,7 +236,7 @@ class GPHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
 
     @property
     def fingerprint_(self) -> str:
-        """SHA-256 of the hash function: equal for two models exactly when they compute the same codes."""
+        """SHA-256 of the hash function: models with the same fingerprint compute the same codes and probabilities."""
         check_is_fitted(self, "hash_function_")
         return persistence.fingerprint(KIND, *self._content())
 
@@ -264,7 +288,7 @@ class GPHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         validation.one_of("solver", self.solver, tuple(SOLVERS))
         validation.one_of("scaling", self.scaling, ("unit", "centre"))
         validation.truth("balance_pairs", self.balance_pairs)
-        validation.threads(self.n_jobs)
+        count_jobs(self.n_jobs)
         if self.callback is not None and not callable(self.callback):
             raise ValueError(f"callback={self.callback!r}; give a function of one Sweep, or None.")
 
@@ -315,7 +339,8 @@ def load(path: str | os.PathLike[str]) -> GPHasher:
     """Read a model that `GPHasher.save` wrote, ready to encode."""
     stored = persistence.read(path, KIND)
     meta, remarks, arrays = stored.meta, stored.remarks, stored.arrays
-    hasher = GPHasher(**remarks["parameters"])
+    known = GPHasher().get_params(deep=False)
+    hasher = GPHasher(**{name: value for name, value in remarks["parameters"].items() if name in known})
     scaling = Scaling(arrays["scaling_mean"], meta["unit_length"])
     kernel = SquaredExponential(*meta["kernel"])
     hasher.hash_function_ = HashFunction(scaling, kernel, arrays["Z"], arrays["weights"], arrays["uncertainty"])
@@ -336,7 +361,11 @@ def _plain(value: object) -> bool:
 
 
 def _machine_memory() -> float:
+    """Bytes of memory that this process may hope for: the machine's, or its container's if that is less."""
     try:
-        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+        memory = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     except (AttributeError, ValueError, OSError):
-        return 8e9
+        memory = 8e9
+    with contextlib.suppress(OSError, ValueError):
+        memory = min(memory, float(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return memory

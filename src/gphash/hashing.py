@@ -11,7 +11,7 @@ float64.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 
 import numpy as np
@@ -55,6 +55,10 @@ class HashFunction:
     Z: Floats
     weights: Floats
     uncertainty: Floats
+
+    def __getstate__(self) -> dict[str, object]:
+        """The five fields alone: what is derived from them is made again when needed."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def __repr__(self) -> str:
         r, d = self.Z.shape

@@ -9,6 +9,8 @@ import numpy as np
 
 from gphash.arrays import Floats
 
+LONG = 100.0  # of ‖a‖²/2ℓ²; below, rounding is harmless
+
 
 class SquaredExponential(NamedTuple):
     """Hyper-parameters of the kernel.
@@ -36,9 +38,12 @@ class Landmarks(NamedTuple):
 
     augmented
         Rows (b/ℓ², log σ_f² − ‖b‖²/2ℓ², −1/2ℓ²), [b, d + 2]: their product with (a, 1, ‖a‖²) is log k(a, b).
+    highest
+        log σ_f², which log k(a, b) never exceeds but for rounding.
     """
 
     augmented: Floats
+    highest: float
 
 
 def landmarks(kernel: SquaredExponential, B: Floats) -> Landmarks:
@@ -48,7 +53,7 @@ def landmarks(kernel: SquaredExponential, B: Floats) -> Landmarks:
     augmented[:, :-2] = B * B.dtype.type(2 * half)
     augmented[:, -2] = 2 * np.log(kernel.signal_scale) - half * squared_norms(B)
     augmented[:, -1] = -half
-    return Landmarks(augmented)
+    return Landmarks(augmented, 2 * float(np.log(kernel.signal_scale)))
 
 
 def evaluate(landmarks: Landmarks, A: Floats) -> Floats:
@@ -59,6 +64,9 @@ def evaluate(landmarks: Landmarks, A: Floats) -> Floats:
     augmented[:, -2] = 1
     augmented[:, -1] = squared_norms(A)
     K: Floats = augmented @ landmarks.augmented.T
+    if augmented[:, -1].max(initial=0.0) * -float(landmarks.augmented[0, -1]) > LONG:
+        # Large terms that should cancel leave rounding behind, which the exponential must not blow up.
+        np.minimum(K, K.dtype.type(landmarks.highest), out=K)
     np.exp(K, out=K)
     return K
 

@@ -28,7 +28,7 @@ SAMPLE = 2000
 INDUCING = 300
 LENGTH_SCALES = (0.35, 0.5, 0.7, 1.0, 1.4)  # times the median distance between rows
 SIGNAL_SCALES = (2.0, 4.0, 8.0, 16.0)
-PAIR_WEIGHTS = (1.0, 0.04, 0.012)
+STRENGTHS = (200.0, 60.0)  # κ t of the pair weights to try besides κ = 1
 SCHEDULE = Schedule(max_sweeps=15, settled=1e-3, patience=2, steps=2, converged=2e-2, max_finish=5)
 
 
@@ -65,25 +65,31 @@ class Start(NamedTuple):
 
 
 def draw_order(supervision: Signatures | PairGraph, n_rows: int, generator: np.random.Generator) -> Indices:
-    """All rows in random order, so that the first ones are a sample.
+    """The rows to train on in random order, so that the first ones are a sample.
 
-    For a pair list, rows follow each other along pairs (breadth first from a random row), or a sample would hold next
-    to no pair.
+    For a pair list these are the rows that some pair names: others have no likelihood, and codes sampled for them would
+    only teach the Gaussian processes what they say already. Rows follow each other along pairs (breadth first from a
+    random row), or a sample would hold next to no pair.
     """
     order = generator.permutation(n_rows).astype(np.int64)
-    if isinstance(supervision, Signatures) or n_rows <= SAMPLE:
+    if isinstance(supervision, Signatures):
+        return order
+    order = order[np.diff(supervision.offsets)[order] > 0]
+    if len(order) <= SAMPLE:
         return order
     n_pairs = len(supervision.partners)
     graph = csr_array((np.ones(n_pairs, np.int8), supervision.partners, supervision.offsets), shape=(n_rows, n_rows))
     seen = np.zeros(n_rows, dtype=bool)
     walked: list[Indices] = []
+    count = 0
     for row in order:
-        if sum(map(len, walked)) >= SAMPLE:
+        if count >= SAMPLE:
             break
         if not seen[row]:
             found = breadth_first_order(graph, row, return_predecessors=False).astype(np.int64)[:SAMPLE]
             seen[found] = True
             walked.append(found)
+            count += len(found)
     first = np.concatenate(walked)[:SAMPLE]
     rest = np.ones(n_rows, dtype=bool)
     rest[first] = False
@@ -163,7 +169,7 @@ def best_start(
     executor: Executor,
 ) -> Start:
     """The start with the best leave-one-out score out of several random ones."""
-    seeds = [seed + start for start in range(n_starts)]
+    seeds = [int(np.random.SeedSequence([seed, 1, start]).generate_state(1)[0]) for start in range(n_starts)]
     starts = executor.collect(lambda start_seed: train_sample(sample, scaling, kernel, table, start_seed), seeds)
     return max(starts, key=lambda start: start.score)
 
@@ -173,11 +179,16 @@ def choose_pair_weight(
     scaling: Scaling,
     kernel: SquaredExponential,
     table: Callable[[float], Floats],
+    n_partners: float,
     seed: int,
     n_starts: int,
     executor: Executor,
 ) -> float:
-    """The pair weight with the best retrieval among held-out rows of the sample, or of held-out pairs."""
+    """The pair weight with the best retrieval among held-out rows of the sample, or of held-out pairs.
+
+    `n_partners` is how many partners a row has in the whole problem, t for labels and tags; `table` gives the table of
+    a weight for the sample.
+    """
     n_train = 2 * len(sample.X) // 3
     kept, held = np.arange(n_train), np.arange(n_train, len(sample.X))
     if isinstance(sample.supervision, PairGraph):
@@ -185,8 +196,10 @@ def choose_pair_weight(
     else:
         part, judge = sample._replace(X=sample.X[kept], supervision=sample.supervision[kept]), None
     best, best_quality = 1.0, -np.inf
-    for weight in PAIR_WEIGHTS:
-        start = best_start(part, scaling, kernel, table(weight), seed, n_starts, executor)
+    for weight in (1.0, *(strength / n_partners for strength in STRENGTHS if strength < n_partners)):
+        # With fewer partners than the sample has, each counts for more.
+        whole = table(weight) if judge is not None else table(weight * len(sample.X) / len(part.X))
+        start = best_start(part, scaling, kernel, whole, seed, n_starts, executor)
         if judge is None:
             assert isinstance(sample.supervision, Signatures)
             quality = _retrieval(start.function, sample.X[held], sample.supervision[held])
@@ -211,8 +224,7 @@ def _hold_out_pairs(sample: Sample, seed: int) -> tuple[Sample, PairGraph]:
     """The sample with a fifth of its pairs removed, and those pairs."""
     graph = sample.supervision
     assert isinstance(graph, PairGraph)
-    owner = np.repeat(np.arange(graph.n_rows), np.diff(graph.offsets))
-    low, high = np.minimum(owner, graph.partners), np.maximum(owner, graph.partners)
+    low, high = np.minimum(graph.owners, graph.partners), np.maximum(graph.owners, graph.partners)
     # Both directions of a pair must fall on the same side: decide by a number that both share.
     draw = np.random.default_rng([seed, 5]).random(graph.n_rows)
     held = (draw[low] + draw[high]) % 1 < 0.2
@@ -221,8 +233,7 @@ def _hold_out_pairs(sample: Sample, seed: int) -> tuple[Sample, PairGraph]:
 
 def _separation(signs: Signs, pairs: PairGraph) -> float:
     """Chance that a similar pair is nearer than a dissimilar one, ties counting half."""
-    owner = np.repeat(np.arange(pairs.n_rows), np.diff(pairs.offsets))
-    product = np.einsum("pm,pm->p", signs[owner].astype(np.int64), signs[pairs.partners].astype(np.int64))
+    product = np.einsum("pm,pm->p", signs[pairs.owners].astype(np.int64), signs[pairs.partners].astype(np.int64))
     alike, unlike = np.sort(product[pairs.similar == 1]), np.sort(product[pairs.similar == 0])
     if not len(alike) or not len(unlike):
         return 0.5

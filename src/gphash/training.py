@@ -4,12 +4,9 @@ Centre and scale the rows; choose the inducing inputs; draw the representatives;
 of them; then let EP and Gibbs sampling alternate over all rows until codes have settled and EP has converged.
 """
 
-import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +16,7 @@ from gphash.arrays import Floats, Indices, Signs
 from gphash.coding import gibbs, similarity
 from gphash.coding.similarity import PairGraph, Signatures
 from gphash.execution.local import Executor, row_blocks
+from gphash.execution.spill import Spill
 from gphash.features import inducing, scaling
 from gphash.features.scaling import Scaling
 from gphash.gp import prior as priors
@@ -103,6 +101,8 @@ class Trained(NamedTuple):
         The hash function.
     plan
         What was chosen.
+    codes
+        The sampled codes of the training rows, int8 [n, m]; 0 for rows that no pair names.
     sweeps
         One record per sweep.
     seconds
@@ -111,15 +111,27 @@ class Trained(NamedTuple):
 
     function: HashFunction
     plan: Plan
+    codes: Signs
     sweeps: list[Sweep]
     seconds: dict[str, float]
 
 
 class Checkpoint(NamedTuple):
-    """Where training can go on from: everything that was chosen and the state between two sweeps."""
+    """Where training can go on from.
+
+    plan
+        Everything that was chosen.
+    start
+        The start of the codes, while there is no state yet; else None.
+    state
+        Between two sweeps, with its blocks at hand; None before the first codes.
+    sweeps
+        Those done.
+    """
 
     plan: Plan
-    state: State
+    start: Start | None
+    state: State | None
     sweeps: list[Sweep]
 
 
@@ -147,53 +159,58 @@ def train(
     watch
         Sees every sweep.
     keep
-        Is handed a checkpoint after every sweep.
+        Is handed a checkpoint when all is chosen, when the first codes are there, and after every sweep.
     resumed
         Checkpoint to go on from.
     """
     clock = _Clock()
+    keep = keep or (lambda _: None)
     generator = np.random.default_rng(settings.seed)
     order = selection.draw_order(supervision, len(X), generator)
-    plan, start = (
-        (resumed.plan, None) if resumed else _choose(X, supervision, settings, order, generator, executor, clock)
-    )
+    n_central = _count_central(supervision, settings, order)
+    if resumed is None:
+        chosen = _choose(X, supervision, settings, order, generator, executor, clock)
+        resumed = Checkpoint(*chosen, None, [])
+        keep(resumed)
+    plan, start, state, sweeps = resumed
 
-    n_central = min(settings.n_representatives, len(X)) if isinstance(supervision, Signatures) else len(X)
     blocks, n_central_blocks = _blocks(order, n_central, settings.block_size)
     prior = priors.build(plan.kernel, plan.Z)
-    with _storage(len(X) * len(plan.Z) * 4, settings.memory_limit) as folder:
-        rows = _rows(X, supervision, plan.scaling, prior, blocks, folder, executor)
+    with _storage(len(order) * len(plan.Z) * 4, settings.memory_limit) as spill:
+        rows = _rows(X, supervision, plan.scaling, prior, blocks, spill, executor)
         graph = similarity.among(supervision, order) if isinstance(supervision, PairGraph) else None
         table = pair_table(settings, plan.pair_weight)
         central = supervision[order[:n_central]] if isinstance(supervision, Signatures) else None
         problem = Problem(rows, n_central_blocks, central, graph, table, settings.seed)
         clock.lap("features")
 
-        if resumed:
-            state, sweeps = resumed.state, list(resumed.sweeps)
-        else:
+        def kept(state: State) -> Checkpoint:
+            at_hand = list(executor.collect(lambda latent: latent, state.latents))
+            return Checkpoint(plan, None, state._replace(latents=at_hand), [*sweeps])
+
+        if state is None:
             assert start is not None
-            predictions = executor.map(lambda block: _predict(start.function, X[block]), blocks)
-            signs = _initial_signs(start, predictions)
-            state, sweeps = inference.init_from_predictions(problem, signs, predictions, executor), []
+            state = _first_state(X, problem, blocks, start, executor)
+            keep(kept(state))
             clock.lap("first codes")
 
         def watch_state(state: State, sweep: Sweep) -> None:
             sweeps.append(sweep)
-            if keep is not None:
-                keep(Checkpoint(plan, state, [*sweeps]))
+            keep(kept(state))
             if watch is not None:
                 watch(sweep)
 
-        state = inference.run(
-            problem, state, Schedule(max_sweeps=settings.max_sweeps), executor, watch_state, settings.solver
-        )
+        schedule = Schedule(max_sweeps=settings.max_sweeps)
+        state = inference.run(problem, state, schedule, executor, watch_state, settings.solver)
         state = inference.finish(problem, state, executor)
+        signs = np.concatenate(list(executor.collect(lambda latent: latent.signs, state.latents)))
         clock.lap("sweeps")
     assert state.factor is not None
     function = hashing.build(plan.scaling, prior, state.mean, state.factor)
     clock.lap("hash function")
-    return Trained(function, plan, sweeps, clock.seconds)
+    codes = np.zeros((len(X), settings.n_bits), dtype=np.int8)
+    codes[np.concatenate(blocks)] = signs
+    return Trained(function, plan, codes, sweeps, clock.seconds)
 
 
 def pair_table(settings: Settings, pair_weight: float) -> Floats:
@@ -222,7 +239,7 @@ def _choose(
         Z = scaling.apply(scaled, inducing.random_rows(X, n_inducing, generator))
     clock.lap("inducing inputs")
 
-    n_central = min(settings.n_representatives, len(X)) if isinstance(supervision, Signatures) else len(X)
+    n_central = _count_central(supervision, settings, order)
     some = order[: min(selection.SAMPLE, n_central)]
     part = supervision[some] if isinstance(supervision, Signatures) else similarity.among(supervision, some)
     few = np.sort(generator.choice(n_inducing, min(selection.INDUCING, n_inducing), replace=False))
@@ -237,11 +254,19 @@ def _choose(
     lengths = settings.length_scale, settings.signal_scale
     kernel = selection.choose_kernel(sample, scaled, table(weight), settings.seed, *lengths, executor)
     if settings.pair_weight is None:
-        weight = selection.choose_pair_weight(sample, scaled, kernel, table, settings.seed, settings.n_starts, executor)
+        partners = n_central if isinstance(supervision, Signatures) else len(supervision.partners) / len(order)
+        weight = selection.choose_pair_weight(
+            sample, scaled, kernel, table, partners, settings.seed, settings.n_starts, executor
+        )
     clock.lap("hyper-parameters")
     start = selection.best_start(sample, scaled, kernel, table(weight), settings.seed, settings.n_starts, executor)
     clock.lap("start of the codes")
     return Plan(scaled, Z, kernel, weight), start
+
+
+def _count_central(supervision: Signatures | PairGraph, settings: Settings, order: Indices) -> int:
+    """How many rows are sampled one after another: the representatives, or all rows of a pair list."""
+    return min(settings.n_representatives, len(order)) if isinstance(supervision, Signatures) else len(order)
 
 
 def _blocks(order: Indices, n_central: int, block_size: int) -> tuple[list[Indices], int]:
@@ -257,49 +282,51 @@ def _rows(
     scaled: Scaling,
     prior: Prior,
     blocks: Sequence[Indices],
-    folder: Path | None,
+    spill: Spill | None,
     executor: Executor,
 ) -> Sequence[Rows]:
     """Whitened features and supervision of every block."""
+    n_inducing = len(prior.Z)
+    ends = np.cumsum([len(rows) * n_inducing * 4 for rows in blocks])
+    offsets = [0, *ends[:-1].tolist()]
 
-    def make(number: int, rows: Indices) -> Rows:
+    def make(number: int, rows: Indices, offset: int) -> Rows:
         Phi, residual = priors.features(prior, scaling.apply(scaled, X[rows]))
-        if folder is not None:
-            stored = np.lib.format.open_memmap(folder / f"{number}.npy", "w+", Phi.dtype, Phi.shape)
-            stored[:] = Phi
-            Phi = stored
+        if spill is not None:
+            spill.write(offset, Phi)
+            Phi = np.empty((0, n_inducing), np.float32)
         return Rows(number, Phi, residual, supervision[rows] if isinstance(supervision, Signatures) else None)
 
-    return executor.map(make, range(len(blocks)), blocks)
+    def look(block: Rows, offset: int) -> Rows:
+        assert spill is not None
+        return block._replace(Phi=spill.read(offset, (len(block.residual), n_inducing), np.float32))
+
+    made = executor.map(make, range(len(blocks)), blocks, offsets)
+    return made if spill is None else executor.map(look, made, offsets)
 
 
-def _predict(function: HashFunction, X: Floats) -> Prediction:
-    """What a hash function says about raw rows."""
-    return Prediction(*hashing.predict(function, X))
+def _first_state(X: Floats, problem: Problem, blocks: Sequence[Indices], start: Start, executor: Executor) -> State:
+    """State before the first sweep, from the start's own codes for its sample (the first rows), else predicted bits."""
+    predictions = executor.map(lambda rows: Prediction(*hashing.predict(start.function, X[rows])), blocks)
+    ends = np.cumsum([len(rows) for rows in blocks])
+    own = [start.signs[end - len(rows) : end] for rows, end in zip(blocks, ends, strict=True)]
 
+    def signs(prediction: Prediction, known: Signs) -> Signs:
+        bits = np.where(prediction.mean >= 0, 1, -1).astype(np.int8)
+        bits[: len(known)] = known
+        return bits
 
-def _initial_signs(start: Start, predictions: Sequence[Prediction]) -> Sequence[Signs]:
-    """Codes to begin with: the start's own for its sample (the first rows of all), predicted bits for the others."""
-    signs = [np.where(prediction.mean >= 0, 1, -1).astype(np.int8) for prediction in predictions]
-    position = 0
-    for block in signs:
-        count = min(len(block), len(start.signs) - position)
-        block[:count] = start.signs[position : position + count]
-        position += count
-    return signs
+    return inference.init_from_predictions(problem, executor.map(signs, predictions, own), predictions, executor)
 
 
 @contextmanager
-def _storage(needed: float, limit: float) -> Iterator[Path | None]:
-    """A folder for Phi when it would not fit in memory, removed afterwards; else None."""
+def _storage(needed: float, limit: float) -> Iterator[Spill | None]:
+    """A temporary file for Phi when it would not fit in memory; else None."""
     if needed <= limit:
         yield None
         return
-    folder = Path(tempfile.mkdtemp(prefix="gphash-"))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with Spill() as spill:
+        yield spill
 
 
 class _Clock:

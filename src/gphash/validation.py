@@ -16,7 +16,7 @@ from gphash.arrays import Floats
 from gphash.coding import similarity
 from gphash.coding.similarity import PairGraph, Pairs, Signatures
 
-LARGEST = 1e18  # whose square float32 can hold
+LARGEST = 1e18  # length of a row, whose square float32 can hold
 WANTED = "give labels [n], 0/1 tags [n, c] or Pairs"
 
 
@@ -26,9 +26,9 @@ def features(estimator: Any, X: ArrayLike, reset: bool) -> Floats:
     short = getattr(getattr(X, "dtype", None), "itemsize", 8) <= 2
     types = [np.float32, np.float64] if short else [np.float64, np.float32]
     checked: Floats = validate_data(estimator, X, reset=reset, dtype=types, ensure_min_samples=2 if reset else 1)
-    largest = max(float(checked.max()), -float(checked.min()))
-    if largest > LARGEST:
-        raise ValueError(f"X holds values as large as {largest:.3g}; give values of at most {LARGEST:.0e}.")
+    largest, limit = max(float(checked.max()), -float(checked.min())), LARGEST / checked.shape[1] ** 0.5
+    if largest > limit:
+        raise ValueError(f"X holds values as large as {largest:.3g}; give values of at most {limit:.1e}.")
     return checked
 
 
@@ -101,12 +101,6 @@ def truth(name: str, value: Any) -> None:
     """True or False."""
     if not isinstance(value, bool | np.bool_):
         raise ValueError(f"{name}={value!r}; give True or False.")
-
-
-def threads(n_jobs: Any) -> None:
-    """A number of threads in scikit-learn's sense."""
-    if n_jobs is not None and (not isinstance(n_jobs, Integral) or n_jobs == 0):
-        raise ValueError(f"n_jobs={n_jobs!r}; give a number of threads, -1 for all cores, or None for one.")
 
 
 def seed(random_state: Any) -> int:

@@ -124,9 +124,9 @@ def test_number_of_jobs(monkeypatch):
 
 
 def test_no_jobs_at_all_are_an_error():
-    with pytest.raises(ValueError, match="n_jobs is 0; give a positive number of threads, or -1 for all cores"):
+    with pytest.raises(ValueError, match="n_jobs=0; give a number of threads, -1 for all cores"):
         local.count_jobs(0)
-    with pytest.raises(ValueError, match="n_jobs is 0"):
+    with pytest.raises(ValueError, match="n_jobs=0"):
         LocalExecutor(0)
 
 

@@ -21,7 +21,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 from scipy.special import log_ndtr
 
 from gphash.arrays import Floats, Indices, Signs
@@ -57,11 +56,16 @@ def pair_table(n_bits: int, similarity_scale: float, pair_weight: float) -> Floa
 
 def group(signs: Signs, signatures: Signatures) -> Groups:
     """Groups of equal (code, signature), in a fixed order."""
+    return _group(signs, signatures)[0]
+
+
+def _group(signs: Signs, signatures: Signatures) -> tuple[Groups, Indices]:
+    """Groups, and the number of every row's group, [n]."""
     keys = np.concatenate([np.packbits(signs > 0, axis=1), signatures.masks.view(np.uint8)], axis=1)
     flat = np.ascontiguousarray(keys).view(np.dtype((np.void, keys.shape[1]))).ravel()
-    _, first, counts = np.unique(flat, return_index=True, return_counts=True)
+    _, first, member, counts = np.unique(flat, return_index=True, return_inverse=True, return_counts=True)
     columns = np.ascontiguousarray(signs[first].T, dtype=np.float64)
-    return Groups(columns, signatures[first], counts.astype(np.float64))
+    return Groups(columns, signatures[first], counts.astype(np.float64)), member.astype(np.int64)
 
 
 def sample_rows(
@@ -104,8 +108,7 @@ def sample_representatives(
 ) -> tuple[Signs, int]:
     """Sample representatives one after another in the given order, each against all the others as they are by then."""
     signs = signs.copy()
-    groups = group(signs, signatures)
-    member = _membership(signs, signatures)
+    groups, member = _group(signs, signatures)
     n, m = signs.shape
     # Room for one group per row and one more: a row founds its new group before emptied ones are cleared away.
     codes = np.zeros((m, n + 1))
@@ -140,13 +143,6 @@ def sample_pairs(
         signs, gamma, uniforms, order, graph.offsets, graph.partners, graph.similar, graph.weights, table
     )
     return signs, int(flips)
-
-
-def _membership(signs: Signs, signatures: Signatures) -> NDArray[np.int64]:
-    """Number of every row's group, in the order of `group`."""
-    keys = np.concatenate([np.packbits(signs > 0, axis=1), signatures.masks.view(np.uint8)], axis=1)
-    flat = np.ascontiguousarray(keys).view(np.dtype((np.void, keys.shape[1]))).ravel()
-    return np.unique(flat, return_inverse=True)[1].astype(np.int64)
 
 
 @njit(cache=True, nogil=True, fastmath=True)

@@ -65,6 +65,11 @@ class PairGraph(NamedTuple):
     weights: Floats
 
     @property
+    def owners(self) -> Indices:
+        """The row that every entry of `partners` belongs to, [2 p]."""
+        return np.repeat(np.arange(self.n_rows), np.diff(self.offsets))
+
+    @property
     def n_rows(self) -> int:
         """Number of rows that the graph spans."""
         return len(self.offsets) - 1
@@ -172,7 +177,7 @@ def among(graph: PairGraph, rows: Indices) -> PairGraph:
     """The pairs among some rows, which are numbered anew in the order given."""
     number = np.full(graph.n_rows, -1, dtype=np.int64)
     number[rows] = np.arange(len(rows))
-    owner = number[np.repeat(np.arange(graph.n_rows), np.diff(graph.offsets))]
+    owner = number[graph.owners]
     partners = number[graph.partners]
     keep = (owner >= 0) & (partners >= 0)
     return _compress(owner[keep], partners[keep], graph.similar[keep], graph.weights[keep], len(rows))
@@ -180,8 +185,7 @@ def among(graph: PairGraph, rows: Indices) -> PairGraph:
 
 def select(graph: PairGraph, keep: NDArray[np.bool_]) -> PairGraph:
     """Some of the pairs, for the same rows; `keep` marks both directions of a pair alike, [2 p]."""
-    owner = np.repeat(np.arange(graph.n_rows), np.diff(graph.offsets))[keep]
-    return _compress(owner, graph.partners[keep], graph.similar[keep], graph.weights[keep], graph.n_rows)
+    return _compress(graph.owners[keep], graph.partners[keep], graph.similar[keep], graph.weights[keep], graph.n_rows)
 
 
 def _compress(rows: Indices, partners: Indices, similar: NDArray[np.uint8], weights: Floats, n_rows: int) -> PairGraph:

@@ -74,11 +74,14 @@ def calibrate(probabilities: Floats, bits: NDArray[np.uint8], n_bins: int = 20) 
     """Compare probabilities with true bits, [n, m] each, in bins of equal width."""
     if probabilities.shape != bits.shape:
         raise ValueError(f"probabilities have shape {probabilities.shape} and bits {bits.shape}; they must agree.")
-    place = np.minimum((probabilities * n_bins).astype(np.int64), n_bins - 1).ravel()
+    # Sorted, so that sums do not depend on the order of rows.
+    order = np.argsort(probabilities, axis=None)
+    chances, truths = probabilities.ravel()[order].astype(np.float64), bits.ravel()[order].astype(np.float64)
+    place = np.minimum((chances * n_bins).astype(np.int64), n_bins - 1)
     counts = np.bincount(place, minlength=n_bins)
     with np.errstate(invalid="ignore"):
-        predicted = np.bincount(place, probabilities.ravel(), n_bins) / counts
-        observed = np.bincount(place, bits.ravel().astype(np.float64), n_bins) / counts
+        predicted = np.bincount(place, chances, n_bins) / counts
+        observed = np.bincount(place, truths, n_bins) / counts
     error = float(np.nansum(counts * np.abs(observed - predicted)) / max(counts.sum(), 1))
     return Calibration(predicted, observed, counts, error)
 
@@ -87,13 +90,17 @@ def describe_codes(bits: NDArray[np.uint8]) -> Codes:
     """Balance, entropy and correlation of bits, and the buckets that codes fall into, for bits [n, m]."""
     if bits.ndim != 2 or len(bits) == 0:
         raise ValueError(f"bits have shape {bits.shape}; give at least one row of bits [n, m].")
+    n = len(bits)
     balance = bits.mean(axis=0)
-    centred = bits - balance
-    spread = np.sqrt((centred**2).mean(axis=0))
-    scale = np.divide(1.0, spread, out=np.zeros_like(spread), where=spread > 0)
-    correlation = (centred.T @ centred / len(bits)) * scale * scale[:, None]
+    # n Σ b_i b_j − Σ b_i Σ b_j, whole numbers and thus exact in any order of rows.
+    ones = bits.astype(np.float64)
+    total = ones.sum(axis=0)
+    covariance = n * (ones.T @ ones) - np.outer(total, total)
+    spread = np.sqrt(np.diag(covariance))
+    scale = np.outer(spread, spread)
+    correlation = np.divide(covariance, scale, out=np.zeros_like(scale), where=scale > 0)
     _, counts = np.unique(np.packbits(bits, axis=1), axis=0, return_counts=True)
-    shares = counts / len(bits)
+    shares = counts / n
     return Codes(
         balance=balance,
         bit_entropy=_entropy(balance) + _entropy(1 - balance),
@@ -107,5 +114,5 @@ def describe_codes(bits: NDArray[np.uint8]) -> Codes:
 def _entropy(shares: Floats) -> Floats:
     """−p log₂ p, which is 0 for p = 0."""
     logs = np.log2(shares, out=np.zeros_like(shares), where=shares > 0)
-    terms: Floats = -shares * logs
+    terms: Floats = 0 - shares * logs
     return terms

@@ -10,6 +10,7 @@ to the sum of precisions at relevant rows, and since b + 1 + (p − 1) s = s (a 
 positions add (r/n) · (s q + (b + 1 − s (a + 1)) (H(a + q) − H(a))) with the harmonic numbers H.
 """
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -80,7 +81,12 @@ def average_precision(distances: ArrayLike, relevant: ArrayLike) -> Floats:
 
 def mean_average_precision(distances: ArrayLike, relevant: ArrayLike) -> float:
     """Mean of `average_precision` over queries."""
-    return float(average_precision(distances, relevant).mean())
+    return mean(average_precision(distances, relevant))
+
+
+def mean(values: Floats) -> float:
+    """Mean of numbers [n], to the last bit the same in whichever order they come; NaN of none."""
+    return math.fsum(values.tolist()) / len(values) if len(values) else math.nan
 
 
 def average_precision_of(distances: NDArray[Any], relevant: NDArray[np.bool_]) -> float:

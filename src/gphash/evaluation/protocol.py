@@ -16,6 +16,7 @@ from gphash import validation
 from gphash.arrays import Floats
 from gphash.coding.similarity import Signatures
 from gphash.evaluation import diagnostics, report, retrieval
+from gphash.evaluation.metrics import mean
 from gphash.evaluation.retrieval import Database, Retrieval
 
 TIES = "averaged over all orders within equal distance, in closed form"
@@ -106,6 +107,8 @@ def run(
 def summarise(reports: Iterable[dict[str, Any]]) -> dict[str, dict[str, float]]:
     """Mean and standard deviation over seeds of every single figure of the reports' results, by dotted name."""
     figures = [dict(_figures(one["results"])) for one in reports]
+    if not figures:
+        raise ValueError("no reports were given; give at least one.")
     names = [name for name in figures[0] if all(name in other for other in figures)]
     values = {name: np.array([figure[name] for figure in figures]) for name in names}
     return {
@@ -126,14 +129,17 @@ def _measure(hasher: Hasher, queries: Rows, stored: Rows | None, train: Rows | N
         packed, own, collection, bits.shape[1], leave_one_out=alone, radius=radius, depths=depths
     )
     found: dict[str, Any] = {"hamming": _figures_of(hamming)}
-    found["hamming"] |= {"precision_within_radius": hamming.precision_within.mean(), "radius": radius}
+    found["hamming"] |= {"precision_within_radius": mean(hamming.precision_within), "radius": radius}
     if hasattr(hasher, "bit_probabilities"):
         chances = hasher.bit_probabilities(queries.X)
         expected = retrieval.rank_by_expected(chances, packed, own, collection, leave_one_out=alone, depths=depths)
         found["expected"] = _figures_of(expected)
         if train is not None and np.ndim(np.asarray(train.y)) == 1:
-            words = diagnostics.dominant_codes(hasher.transform(train.X), train.y)
-            calibration = diagnostics.calibrate(chances, diagnostics.true_bits(queries.y, *words))
+            classes, words = diagnostics.dominant_codes(hasher.transform(train.X), train.y)
+            labels = np.asarray(queries.y)
+            known = np.isin(labels, classes)  # a class that training has not seen has no true bits
+            truths = diagnostics.true_bits(labels[known], classes, words)
+            calibration = diagnostics.calibrate(chances[known], truths)
             found["calibration"] = {"calibration_error": calibration.error, **calibration._asdict()}
     codes = diagnostics.describe_codes(bits)
     between = np.abs(codes.correlation[~np.eye(bits.shape[1], dtype=bool)])
@@ -171,7 +177,7 @@ def _figures_of(found: Retrieval) -> dict[str, Any]:
         "recall_at_k": found.recall_at,
     }
     usual = {int(k): place for place, k in enumerate(found.depths) if k in AT}
-    figures: dict[str, Any] = {"map": found.average_precision.mean()}
+    figures: dict[str, Any] = {"map": mean(found.average_precision)}
     for name, values in at.items():
         figures[name] = {k: values[place] for k, place in usual.items()}
     curve = {"retrieved": found.depths, "precision": found.precision_at, "recall": found.recall_at}

@@ -67,9 +67,9 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
     with open(path, encoding="utf-8") as file:
         try:
             report = json.load(file)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"{os.fspath(path)!r} is not a report: {error}") from error
-    if not isinstance(report, dict) or "format" not in report:
+    if not isinstance(report, dict) or not isinstance(report.get("format"), int):
         raise ValueError(f"{os.fspath(path)!r} is not a report of gphash.")
     if report["format"] > FORMAT:
         raise ValueError(

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from gphash.arrays import Floats
 from gphash.coding.similarity import Signatures, alike_pair
-from gphash.evaluation.metrics import harmonic_numbers, hits_among, precision_sum
+from gphash.evaluation.metrics import harmonic_numbers, hits_among, mean, precision_sum
 from gphash.execution.local import LocalExecutor, row_blocks
 from gphash.hamming import packing
 
@@ -53,7 +53,7 @@ class Retrieval(NamedTuple):
     average_precision_at, precision_at, recall_at
         Means over queries, for every depth asked for, [k].
     depths
-        Those depths, [k].
+        Those depths, at most the number of candidates, [k].
     """
 
     average_precision: Floats
@@ -191,7 +191,7 @@ def _measure(
     with LocalExecutor(n_jobs) as executor:
         parts = list(executor.collect(lambda rows: measure(rows, wanted, harmonic), row_blocks(n_queries, QUERIES)))
     found = np.concatenate(parts) if parts else np.empty((0, 2 + 3 * len(wanted)))
-    at = found[:, 2:].reshape(n_queries, 3, len(wanted)).mean(axis=0) if n_queries else np.zeros((3, len(wanted)))
+    at = np.array([mean(column) for column in found[:, 2:].T]).reshape(3, len(wanted))
     return Retrieval(found[:, 0], found[:, 1], at[0], at[1], at[2], wanted)
 
 
@@ -266,7 +266,8 @@ def _keys(tables, packed, scale, keys):  # type: ignore[no-untyped-def]
             total = 0.0
             for b in range(packed.shape[1]):
                 total += tables[q, b, packed[code, b]]
-            keys[q, code] = (np.int64(total * scale) << INDEX_BITS) | code
+            # To the nearest, as sums are whole numbers but for rounding when bits are certain.
+            keys[q, code] = (np.int64(total * scale + 0.5) << INDEX_BITS) | code
 
 
 @njit(cache=True, nogil=True)

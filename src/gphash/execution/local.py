@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
+from numbers import Integral
 from threading import Lock
 from typing import Any, Protocol, Self, TypeVar
 
@@ -24,7 +25,8 @@ R = TypeVar("R")
 class Executor(Protocol):
     """Runs functions on row blocks, wherever those live.
 
-    A list of blocks is opaque to the caller: it is made by `map` and handed back to `map`, `collect` and `sum`.
+    Blocks are opaque to the caller: `map` makes a list of them, which may be cut and joined as lists are, and is handed
+    back to `map`, `collect` and `sum`; only `collect` and `sum` bring anything here.
     """
 
     def map(self, work: Callable[..., R], *blocks: Sequence[Any]) -> Sequence[R]:
@@ -37,14 +39,15 @@ class Executor(Protocol):
         """Apply `work` to every block and add the results up in the order of the blocks, in float64."""
 
 
-def count_jobs(n_jobs: int | None) -> int:
+def count_jobs(n_jobs: Any) -> int:
     """Number of threads that `n_jobs` asks for: None is 1, and −1 all cores, −2 all but one, as in scikit-learn."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores: int = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if n_jobs is None:
         return 1
-    if n_jobs == 0:
-        raise ValueError("n_jobs is 0; give a positive number of threads, or -1 for all cores.")
-    return n_jobs if n_jobs > 0 else max(1, cores + 1 + n_jobs)
+    if not isinstance(n_jobs, Integral) or n_jobs == 0:
+        raise ValueError(f"n_jobs={n_jobs!r}; give a number of threads, -1 for all cores, or None for one.")
+    threads = int(n_jobs)
+    return threads if threads > 0 else max(1, cores + 1 + threads)
 
 
 def row_blocks(n_rows: int, block_size: int) -> list[slice]:
@@ -139,10 +142,12 @@ class LocalExecutor(SerialExecutor):
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
+        try:
+            if self._pool is not None:
+                self._pool.shutdown(wait=True, cancel_futures=True)
+        finally:
             self._pool = None
-        one_blas_thread.__exit__()
+            one_blas_thread.__exit__()
 
     def collect(self, work: Callable[..., R], *blocks: Sequence[Any]) -> Iterator[R]:
         """Apply `work` to every block, a few blocks ahead of whoever reads the results."""

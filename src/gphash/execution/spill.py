@@ -1,0 +1,46 @@
+"""Arrays too large for memory, in a temporary file that is mapped into memory and gone when nobody uses it any more."""
+
+import mmap
+import os
+import tempfile
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from gphash.arrays import Floats
+
+
+class Spill:
+    """A nameless temporary file (in the folder that TMPDIR names); use it in a `with` statement.
+
+    It is written by ordinary writes, so that a full disk is an error here and not a signal at some later page fault,
+    and mapped once, whatever the number of arrays.
+    """
+
+    def __enter__(self) -> Self:
+        self._file = tempfile.TemporaryFile(prefix="gphash-")
+        self._map: mmap.mmap | None = None
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # Arrays that still look at the mapping keep it, not the file, alive.
+        self._map = None
+        self._file.close()
+
+    def write(self, offset: int, array: Floats) -> None:
+        """Store an array's bytes at an offset; several threads may write different places at once."""
+        view = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+        while view:
+            written = os.pwrite(self._file.fileno(), view, offset)
+            offset, view = offset + written, view[written:]
+
+    def read(self, offset: int, shape: tuple[int, ...], dtype: DTypeLike) -> Floats:
+        """An array that was stored, as a read-only view of the file."""
+        if self._map is None:
+            self._map = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
+        flat = np.frombuffer(self._map, dtype=dtype, count=int(np.prod(shape)), offset=offset)
+        return flat.reshape(shape)

@@ -1,0 +1,122 @@
+"""Pictures on their way to a descriptor: checked, made grey, reduced, stretched.
+
+Grey is the mean of the channels. A picture with a side longer than wanted is reduced by area averaging: each new pixel
+is the mean of the rectangle of old pixels that it covers, those on its edge counted by the part that lies inside.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import Any, TypeVar, cast
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import ArrayLike, NDArray
+
+from gphash.arrays import Floats
+from gphash.execution.local import LocalExecutor
+
+R = TypeVar("R")
+
+CHANNELS = 4
+
+
+def check_image(image: ArrayLike, least: int, name: str) -> NDArray[Any]:
+    """One picture [H, W] or [H, W, channels] with sides of at least `least` pixels; `name` is the caller's for it."""
+    wanted = f"[H, W] or [H, W, channels] with H and W at least {least} and 1 to {CHANNELS} channels"
+    return _checked(image, (2, 3), least, name, wanted)
+
+
+def check_stack(images: ArrayLike, least: int, name: str = "images") -> NDArray[Any]:
+    """Pictures of one size, [n, H, W] or [n, H, W, channels], at least one."""
+    wanted = f"[n, H, W] or [n, H, W, channels] with H and W at least {least} and 1 to {CHANNELS} channels"
+    stack = _checked(images, (3, 4), least, name, wanted)
+    if not len(stack):
+        raise ValueError(f"{name} is empty; wanted is at least one image")
+    return stack
+
+
+def each(work: Callable[[int, Any], R], images: Iterable[Any], n_jobs: int | None, name: str = "images") -> Iterator[R]:
+    """Yield `work(number, image)` in the order of the images, of which a few at a time are held."""
+    empty = True
+    with LocalExecutor(n_jobs) as executor:
+        # A local executor takes blocks as it goes, so an iterator serves as well as a sequence.
+        numbered = cast("Sequence[Any]", enumerate(images))
+        for result in executor.collect(lambda pair: work(*pair), numbered):
+            empty = False
+            yield result
+    if empty:
+        raise ValueError(f"{name} is empty; wanted is at least one image")
+
+
+def grey(images: NDArray[Any]) -> Floats:
+    """Mean of the channels of pictures of one size, [b, H, W]; float32 where it holds the values exactly."""
+    exact = images.dtype.itemsize <= 2 or images.dtype == np.float32
+    dtype: type[np.floating[Any]] = np.float32 if exact else np.float64
+    if images.ndim == 3:
+        return images.astype(dtype)
+    # Channel after channel: the order in which numpy adds along an axis depends on the layout.
+    total: Floats = images[..., 0].astype(dtype)
+    for channel in range(1, images.shape[3]):
+        total += images[..., channel]
+    total /= images.shape[3]
+    return total
+
+
+def reduce(greys: Floats, longest: int, least: int) -> Floats:
+    """Pictures [b, H, W] whose longer side is at most `longest`, the other kept in proportion, but not below `least`.
+
+    Pictures that are small enough are handed back as they are.
+    """
+    height, width = greys.shape[1:]
+    longer = max(height, width)
+    if longer <= longest:
+        return greys
+    rows, columns = (
+        _averaging(side, max(min(side, least), round(side * longest / longer)), greys.dtype.str)
+        for side in (height, width)
+    )
+    return np.stack([(columns @ (rows @ picture).T).T for picture in greys])
+
+
+def stretch(greys: Floats, first: int | None = None, name: str = "images") -> NDArray[np.float32]:
+    """Pictures [b, H, W] from 0 to 255 each; constant ones become zeros.
+
+    `first` is the number of the first picture, for the error that names one; None if the caller has a single picture.
+    """
+    with np.errstate(invalid="ignore", over="ignore"):
+        stretched = greys - greys.min(axis=(1, 2), keepdims=True)
+        top = stretched.max(axis=(1, 2), keepdims=True)
+    if not np.isfinite(top).all():
+        number = "" if first is None else f"[{first + int(np.argmin(np.isfinite(top)))}]"
+        raise ValueError(f"{name}{number} holds NaN, infinity or values too far apart; wanted are finite values")
+    # Divided first: the reciprocal of a tiny range would be infinite.
+    stretched /= np.where(top > 0, top, 1)
+    stretched *= 255
+    return np.asarray(stretched, dtype=np.float32)
+
+
+def _checked(given: ArrayLike, dimensions: tuple[int, int], least: int, name: str, wanted: str) -> NDArray[Any]:
+    try:
+        array = np.asarray(given)
+    except ValueError as error:
+        raise ValueError(f"{name} has parts of different shapes; wanted is {wanted}") from error
+    flat, coloured = dimensions
+    sides = array.shape[flat - 2 : flat]
+    if (
+        array.ndim not in dimensions
+        or min(sides) < least
+        or (array.ndim == coloured and not 1 <= array.shape[-1] <= CHANNELS)
+    ):
+        raise ValueError(f"{name} has shape {array.shape}; wanted is {wanted}")
+    if array.dtype.kind not in "buif":
+        raise ValueError(f"{name} has dtype {array.dtype}; wanted are real numbers")
+    return array
+
+
+@lru_cache(maxsize=64)
+def _averaging(size: int, target: int, dtype: str) -> Any:
+    """Matrix of area averaging along one axis, sparse [target, size]."""
+    edges = np.arange(target + 1) * (size / target)
+    pixels = np.arange(size)
+    overlap = np.minimum(edges[1:, None], pixels + 1) - np.maximum(edges[:-1, None], pixels)
+    return scipy.sparse.csr_array((np.maximum(overlap, 0) * (target / size)).astype(dtype))

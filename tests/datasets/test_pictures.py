@@ -1,0 +1,142 @@
+import io
+import struct
+import sys
+import warnings
+import zlib
+
+import numpy as np
+import pytest
+
+from gphash.datasets import pictures
+from gphash.datasets.pictures import PictureError
+
+Image = pytest.importorskip("PIL.Image", reason="needs the extra images")
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (20, 30, 3), dtype=np.uint8)
+
+
+def encoded(image, kind, **options):
+    buffer = io.BytesIO()
+    image.save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["PNG", "BMP", "TIFF", "PPM"])
+def test_pixels_come_back(tmp_path, kind):
+    content = encoded(Image.fromarray(PIXELS), kind)
+    np.testing.assert_array_equal(pictures.open_picture(content), PIXELS)
+    path = tmp_path / "picture.of.no.suffix"
+    path.write_bytes(content)
+    for source in (path, str(path)):
+        found = pictures.open_picture(source)
+        np.testing.assert_array_equal(found, PIXELS)
+        assert found.flags.writeable
+    assert pictures.check(path) == (20, 30)
+
+
+def test_jpeg():
+    smooth = np.full((40, 50, 3), (200, 30, 90), dtype=np.uint8)
+    content = encoded(Image.fromarray(smooth), "JPEG", quality=95)
+    assert np.abs(pictures.open_picture(content).astype(int) - smooth).max() < 6
+    assert pictures.check(content) == (40, 50)
+
+
+def test_modes():
+    grey = PIXELS[:, :, 0]
+    np.testing.assert_array_equal(pictures.open_picture(encoded(Image.fromarray(grey), "PNG"))[:, :, 2], grey)
+    deep = encoded(Image.fromarray(grey.astype(np.uint16) * 257), "PNG")
+    np.testing.assert_array_equal(pictures.open_picture(deep)[:, :, 1], grey)
+    layered = np.dstack([PIXELS, np.zeros((20, 30), dtype=np.uint8)])
+    assert (pictures.open_picture(encoded(Image.fromarray(layered), "PNG")) == 255).all()
+    palette = encoded(Image.fromarray(PIXELS).quantize(16), "PNG", transparency=b"\0" * 16)
+    assert (pictures.open_picture(palette) == 255).all()
+    bits = encoded(Image.fromarray(grey > 99), "PNG")
+    np.testing.assert_array_equal(pictures.open_picture(bits)[:, :, 0], np.where(grey > 99, 255, 0))
+    assert pictures.open_picture(encoded(Image.fromarray(PIXELS).convert("CMYK"), "JPEG")).shape == (20, 30, 3)
+
+
+def test_a_camera_held_sideways():
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    content = encoded(Image.fromarray(PIXELS), "PNG", exif=exif)
+    np.testing.assert_array_equal(pictures.open_picture(content), np.rot90(PIXELS, -1))
+
+
+def test_the_number_of_pixels_is_bounded(tmp_path):
+    content = encoded(Image.fromarray(PIXELS), "PNG")
+    assert pictures.open_picture(content, max_pixels=600).shape == (20, 30, 3)
+    with pytest.raises(PictureError, match="the picture has 30 × 20 pixels; allowed are at most 599"):
+        pictures.open_picture(content, max_pixels=599)
+
+
+@pytest.mark.parametrize("side", [9_000, 12_000, 60_000])
+@pytest.mark.parametrize("act", ["ignore", "error"])
+def test_a_bomb_is_not_decoded(tmp_path, side, act):
+    """A file of some bytes that announces side² pixels."""
+
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
+    rows = zlib.compress(bytes(1000))
+    path = tmp_path / "bomb.png"
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b""))
+    with warnings.catch_warnings():
+        warnings.simplefilter(act)  # between its two bounds, Pillow only warns
+        for use in (pictures.check, pictures.open_picture):
+            with pytest.raises(PictureError, match=r"bomb\.png' has .*pixels"):
+                use(path)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "PPM"])
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_truncated_and_altered_pictures_raise_nothing_else(tmp_path, kind):
+    whole = encoded(Image.fromarray(PIXELS), kind)
+    path = tmp_path / "picture"
+    generator = np.random.default_rng(0)
+    for number in range(60):
+        content = bytearray(whole)
+        if number < 20:
+            del content[int(len(whole) * number / 20) :]
+        else:
+            for place in generator.integers(0, min(len(whole), 400), 4):
+                content[place] = generator.integers(256)
+        path.write_bytes(content)
+        for use in (pictures.check, pictures.open_picture):
+            try:
+                use(path, max_pixels=100_000)
+            except PictureError as error:
+                named = str(path) in str(error)
+            else:
+                named = True
+            assert named
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG"])
+def test_a_picture_cut_in_half(tmp_path, kind):
+    path = tmp_path / "half"
+    whole = encoded(Image.fromarray(np.tile(PIXELS, (8, 8, 1))), kind)
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(PictureError, match="half' is a damaged picture"):
+        pictures.check(path)
+    with pytest.raises(PictureError, match="half' is a damaged picture"):
+        pictures.open_picture(path)
+    assert pictures.check(path, whole=False) == (160, 240)
+
+
+@pytest.mark.parametrize("content", [b"", b"text\n", b"%!PS-Adobe-3.0 EPSF-3.0\n", b"<svg/>", bytes(5000)])
+def test_no_picture(content):
+    with pytest.raises(PictureError, match="the picture is no picture of a known format"):
+        pictures.open_picture(content)
+
+
+def test_a_missing_file_is_a_missing_file(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        pictures.open_picture(tmp_path / "nowhere.png")
+
+
+def test_without_pillow(monkeypatch):
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    monkeypatch.setitem(sys.modules, "PIL.Image", None)
+    with pytest.raises(ImportError, match=r"pip install 'gphash\[images\]'"):
+        pictures.open_picture(b"")

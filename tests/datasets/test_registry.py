@@ -1,0 +1,88 @@
+"""The small data sets, their splits, and loading by name."""
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.datasets import load_digits
+
+from gphash.datasets import digits, registry, splitting, toy
+from gphash.datasets.dataset import array_checksum
+
+
+def test_names():
+    assert set(registry.NAMES) == {"toy", "digits", "mnist", "cifar10", "nuswide", "coco_sift500", "image_folder"}
+    with pytest.raises(ValueError, match=r"name='cifar'; give one of 'toy', 'digits', 'mnist', 'cifar10'"):
+        registry.load("cifar")
+    with pytest.raises(ValueError, match="name=None; give one of"):
+        registry.load(None)
+
+
+def test_options_reach_the_loader():
+    assert registry.load("toy", n_per_class=3).train.n_rows == 12
+    with pytest.raises(TypeError, match="colour"):
+        registry.load("toy", colour="red")
+
+
+def test_digits():
+    data = registry.load("digits")
+    assert (data.train.n_rows, data.test.n_rows) == (1297, 500)
+    everything = load_digits()
+    rows = np.concatenate([data.train.X, data.test.X]) * 16
+    np.testing.assert_array_equal(np.unique(rows, axis=0), np.unique(everything.data, axis=0))
+    shares = np.bincount(everything.target) * 500 / 1797
+    assert np.abs(np.bincount(data.test.y) - shares).max() < 1
+    assert data.train.images.max() == 255
+    np.testing.assert_allclose(data.train.images.reshape(-1, 64) / 255, data.train.X, atol=0.002)
+    again = digits.load()
+    np.testing.assert_array_equal(data.test.X, again.test.X)
+    assert data.checksum == again.checksum
+
+
+def test_toy():
+    data = toy.load()
+    X, y = toy.pinwheel()
+    np.testing.assert_array_equal(data.train.X, X.astype(np.float32))
+    np.testing.assert_array_equal(data.train.y, y)
+    assert data.test.n_rows == 200
+    assert not np.isin(data.test.X, data.train.X).any()
+    assert toy.load(seed=1).checksum != data.checksum
+    assert np.linalg.norm(X, axis=1).min() >= 0.4
+
+
+def test_the_example_draws_these_points():
+    pytest.importorskip("matplotlib")
+    path = Path(__file__).parents[2] / "examples" / "toy.py"
+    specification = importlib.util.spec_from_file_location("toy_example", path)
+    example = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(example)
+    assert example.pinwheel is toy.pinwheel
+
+
+@given(st.lists(st.integers(0, 5), min_size=2, max_size=60), st.floats(0, 1), st.integers(0, 3))
+def test_stratified_splits(labels, share, seed):
+    y = np.array(labels)
+    n_classes = len(set(labels))
+    most = len(y) - n_classes
+    n_test = 1 + int(share * (most - 1))
+    if most < 1:
+        with pytest.raises(ValueError, match="n_test"):
+            splitting.stratified(y, 1, seed)
+        return
+    train, test = splitting.stratified(y, n_test, seed)
+    assert len(test) == n_test
+    assert sorted([*train, *test]) == list(range(len(y)))
+    assert set(y[train]) == set(labels)
+    again = splitting.stratified(y, n_test, seed)
+    np.testing.assert_array_equal(test, again[1])
+
+
+def test_a_checksum_sees_names_bytes_and_no_byte_order():
+    a = np.arange(5, dtype="<i4")
+    first = array_checksum({"a": a, "b": a})
+    assert first == array_checksum({"b": a, "a": a.astype(">i4")})
+    assert first != array_checksum({"a": a, "c": a})
+    assert first != array_checksum({"a": a, "b": a + 1})

@@ -1,0 +1,186 @@
+"""Bags of visual words: what is counted, that nothing but the seed decides, and that OpenCV may be missing."""
+
+import importlib.util
+import sys
+
+import numpy as np
+import pytest
+
+from gphash.features import bag_of_words, pictures
+from gphash.features.bag_of_words import Codebook
+
+needs_opencv = pytest.mark.skipif(
+    importlib.util.find_spec("cv2") is None, reason="needs OpenCV: pip install 'gphash[sift]'"
+)
+
+
+def scenes(n=6, seed=0):
+    """Pictures of different sizes with corners and blobs, uint8, colour and grey in turn."""
+    rng = np.random.default_rng(seed)
+    images = []
+    for number in range(n):
+        height, width = rng.integers(60, 110, size=2)
+        image = np.full((height, width, 3), 90.0)
+        for _ in range(25):
+            y, x = rng.integers(0, height - 12), rng.integers(0, width - 12)
+            h, w = rng.integers(4, 12, size=2)
+            image[y : y + h, x : x + w] = rng.integers(0, 256, size=3)
+        images.append(image.astype(np.uint8) if number % 2 else image.mean(axis=2).astype(np.uint8))
+    return images
+
+
+@needs_opencv
+def test_every_feature_counts_for_its_nearest_word():
+    images = scenes()
+    codebook = bag_of_words.fit(images, 12, random_state=0)
+    counts = bag_of_words.describe(codebook, images)
+    assert codebook.words.shape == (12, bag_of_words.DIMENSION)
+    assert counts.dtype == codebook.words.dtype == np.float32
+    for number, image in enumerate(images):
+        features = bag_of_words._features(number, image).astype(float)
+        assert len(features) > 10
+        distances = ((features[:, None] - codebook.words[None].astype(float)) ** 2).sum(axis=2)
+        np.testing.assert_array_equal(counts[number], np.bincount(distances.argmin(axis=1), minlength=12))
+
+
+@needs_opencv
+def test_500_words_unless_told_otherwise():
+    codebook = bag_of_words.fit(scenes(16), random_state=0, iterations=1)
+    assert codebook.words.shape == (500, 128)
+
+
+@needs_opencv
+def test_the_seed_decides_and_the_number_of_threads_does_not():
+    import cv2
+
+    images = scenes(8)
+    expected = bag_of_words.fit(images, 10, random_state=3, features_per_word=20, n_jobs=1)
+    counts = bag_of_words.describe(expected, images, n_jobs=1)
+    before = cv2.getNumThreads()
+    try:
+        for n_jobs, inner in [(2, 2), (5, 1), (-1, 4), (1, 4)]:
+            cv2.setNumThreads(inner)
+            codebook = bag_of_words.fit(iter(images), 10, random_state=3, features_per_word=20, n_jobs=n_jobs)
+            np.testing.assert_array_equal(codebook.words, expected.words)
+            np.testing.assert_array_equal(bag_of_words.describe(codebook, iter(images), n_jobs=n_jobs), counts)
+    finally:
+        cv2.setNumThreads(before)
+    given = bag_of_words.fit(images, 10, random_state=np.random.default_rng(3), features_per_word=20)
+    np.testing.assert_array_equal(given.words, expected.words)
+    other = bag_of_words.fit(images, 10, random_state=4, features_per_word=20)
+    assert not np.array_equal(other.words, expected.words)
+
+
+@needs_opencv
+def test_a_row_does_not_depend_on_the_others():
+    images = scenes()
+    codebook = bag_of_words.fit(images, 9, random_state=0)
+    counts = bag_of_words.describe(codebook, images)
+    np.testing.assert_array_equal(bag_of_words.describe(codebook, images[2:4]), counts[2:4])
+
+
+@needs_opencv
+@pytest.mark.parametrize(
+    "image",
+    [np.full((40, 50, 3), 200, np.uint8), np.zeros((1, 1)), np.zeros((3, 700)), np.eye(2)],
+    ids=["constant", "a pixel", "narrow", "tiny"],
+)
+def test_a_picture_without_features_is_a_row_of_zeros(image):
+    codebook = Codebook(np.random.default_rng(0).random((7, 128), dtype=np.float32))
+    counts = bag_of_words.describe(codebook, [image, *scenes(1), image])
+    assert counts.shape == (3, 7)
+    assert counts.sum(axis=1)[1] > 0
+    np.testing.assert_array_equal(counts[[0, 2]], 0)
+    np.testing.assert_array_equal(bag_of_words.weigh(counts)[[0, 2]], 0)
+
+
+@needs_opencv
+def test_exposure_and_type_do_not_matter():
+    (image,) = scenes(1)
+    codebook = bag_of_words.fit([image], 5, random_state=0)
+    expected = bag_of_words.describe(codebook, [image])
+    np.testing.assert_array_equal(bag_of_words.describe(codebook, [image / 1000 - 4]), expected)
+    np.testing.assert_array_equal(bag_of_words.describe(codebook, [image[:, :, None].astype(np.int32)]), expected)
+
+
+@needs_opencv
+def test_large_pictures_are_reduced():
+    (image,) = scenes(1)
+    large = np.kron(image, np.ones((9, 9), np.uint8))
+    height, width = large.shape
+    reduced = pictures.reduce(pictures.grey(large[None]), bag_of_words.LONGEST, 1)
+    assert max(reduced.shape) == bag_of_words.LONGEST < max(height, width)
+    codebook = bag_of_words.fit([large], 5, random_state=0)
+    np.testing.assert_array_equal(
+        bag_of_words.describe(codebook, [large]), bag_of_words.describe(codebook, [reduced[0]])
+    )
+
+
+@needs_opencv
+@pytest.mark.parametrize(
+    ("images", "message"),
+    [
+        ([], "images is empty; wanted is at least one image"),
+        ([np.eye(9), np.zeros(4)], r"images\[1\] has shape \(4,\); wanted is \[H, W\]"),
+        ([np.eye(9), np.full((9, 9), np.nan)], r"images\[1\] holds NaN"),
+        ([np.zeros((9, 9))], "n_words=3, but images have 0 features; give fewer words or more images"),
+    ],
+    ids=["nothing", "flat", "nan", "featureless"],
+)
+def test_pictures_that_teach_nothing_are_refused(images, message):
+    with pytest.raises(ValueError, match=message):
+        bag_of_words.fit(images, 3, random_state=0)
+
+
+@pytest.mark.parametrize("words", [{"n_words": 0}, {"n_words": 2.5}, {"features_per_word": 0}, {"iterations": True}])
+def test_counts_that_make_no_sense_are_refused_by_name(words):
+    with pytest.raises(ValueError, match=rf"{next(iter(words))}=.*; give a whole number"):
+        bag_of_words.fit([np.eye(9)], **words)
+
+
+def test_a_missing_opencv_is_named_with_its_remedy(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cv2", None)
+    with pytest.raises(ImportError, match=r"need OpenCV for SIFT: pip install 'gphash\[sift\]'"):
+        bag_of_words.fit([np.eye(9)], 1)
+
+
+def test_a_sample_of_features_is_uniform_and_whole_when_it_can_be():
+    rows = np.arange(50, dtype=np.float32)[:, None] * np.ones(128, np.float32)
+    times = np.zeros(50)
+    for seed in range(400):
+        sample = bag_of_words._Sample(10, np.random.default_rng(seed))
+        for part in np.split(rows, [3, 3, 20, 21, 40]):
+            sample.add(part)
+        sample.prune()
+        assert sample.seen == 50
+        assert len(sample.rows) == 10
+        times[sample.rows[:, 0].astype(int)] += 1
+    # Binomial, mean 80, standard deviation 8.
+    assert times.min() > 80 - 4 * 8
+    assert times.max() < 80 + 4 * 8
+    sample = bag_of_words._Sample(60, np.random.default_rng(0))
+    sample.add(rows)
+    sample.prune()
+    np.testing.assert_array_equal(sample.rows, rows)
+
+
+def test_counts_are_weighed_by_the_root_of_their_share():
+    counts = np.array([[1, 0, 3], [0, 0, 0], [9, 16, 0]], dtype=np.uint16)
+    weighed = bag_of_words.weigh(counts)
+    assert weighed.dtype == np.float32
+    np.testing.assert_allclose(weighed, [[0.5, 0, np.sqrt(0.75)], [0, 0, 0], [0.6, 0.8, 0]], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("counts", "message"),
+    [
+        ([1, 2], r"counts has shape \(2,\)"),
+        ([["a"]], "dtype <U1"),
+        ([[1, -1]], "negative"),
+        ([[np.nan, 1]], "NaN"),
+        ([[np.inf, 1]], "infinity"),
+    ],
+)
+def test_what_are_no_counts_is_refused(counts, message):
+    with pytest.raises(ValueError, match=message):
+        bag_of_words.weigh(counts)
