@@ -27,6 +27,7 @@ types: $(VENV)/.ready-dev ## check the types
 
 clean: ## remove the environment and all caches
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests examples benchmarks -name __pycache__ -exec rm -rf {} +
 
 # The stamp is written last, so an interrupted set-up is taken up again. An environment that cannot run pip, or whose
 # Python is too old, is made anew.

@@ -16,8 +16,11 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.colors import LinearSegmentedColormap
 
-from gphash import GPHasher
+from gphash import hashing, training
+from gphash.coding import similarity
 from gphash.datasets.toy import pinwheel
+from gphash.execution.local import LocalExecutor
+from gphash.training import Settings
 
 SHAPES = ["o", "s", "^", "D"]
 COLOURS = ["#0072B2", "#E69F00", "#009E73", "#CC79A7"]  # Okabe and Ito: told apart with any colour vision
@@ -37,25 +40,29 @@ STYLE = {
 
 
 def train(X, y, seed=0):
-    """Two bits, 30 random rows as inducing points; the plane is only centred, as distances in it matter."""
-    return GPHasher(n_bits=2, n_inducing=30, inducing="random", scaling="centre", random_state=seed).fit(X, y)
+    """Two bits, 30 random rows as inducing points; the plane is only centred, as distances in it matter.
+
+    `GPHasher` keeps only the hash function; `training.train` tells the sampled codes of the training rows as well.
+    """
+    settings = Settings(n_bits=2, n_inducing=30, inducing="random", unit_length=False, seed=seed)
+    with LocalExecutor() as executor:
+        return training.train(X, similarity.from_labels(y), settings, executor)
 
 
-def words(hasher, X, y):
+def words(trained, y):
     """The most frequent code of every class, and the share of rows that have the code of their class."""
-    codes = hasher.transform(X) @ [2, 1]
+    codes = (trained.codes > 0) @ [2, 1]
     common = np.array([np.bincount(codes[y == label], minlength=4).argmax() for label in np.unique(y)])
     return [f"{code:02b}" for code in common], float(np.mean(codes == common[y]))
 
 
-def draw(hasher, X, y):
-    """Data, inducing points, and the two bits' probabilities with the codes of the training rows."""
+def draw(trained, X, y):
+    """Data, inducing points, and the two bits' probabilities with the sampled codes of the training rows."""
     reach = 1.12 * np.abs(X).max()
     axis = np.linspace(-reach, reach, 240)
     grid = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
-    surfaces = hasher.bit_probabilities(grid).T.reshape(2, len(axis), len(axis))
-    bits = hasher.transform(X)
-    function = hasher.hash_function_
+    function = trained.function
+    surfaces = hashing.probabilities(function, grid).T.reshape(2, len(axis), len(axis))
     inducing = function.Z + function.scaling.mean
 
     with plt.rc_context(STYLE):
@@ -71,8 +78,8 @@ def draw(hasher, X, y):
             )
             panel.contour(axis, axis, surface, levels=[0.5], colors=INK, linewidths=0.9, linestyles="--")
             for label, shape in enumerate(SHAPES):
-                for value, face, edge in ((1, INK, "white"), (0, "white", INK)):
-                    rows = (y == label) & (bits[:, bit] == value)
+                for sign, face, edge in ((1, INK, "white"), (-1, "white", INK)):
+                    rows = (y == label) & (trained.codes[:, bit] == sign)
                     panel.scatter(*X[rows].T, s=17, marker=shape, facecolors=face, edgecolors=edge, linewidths=0.6)
 
         titles = [
@@ -88,7 +95,11 @@ def draw(hasher, X, y):
         bar.set_label("probability of +1")
         bar.ax.axhline(0.5, color=INK, linewidth=0.9, linestyle="--")
         bar.outline.set_linewidth(0.6)
-        notes = [f"{len(X)} points", f"{len(inducing)} of them, drawn at random", *2 * ["filled: +1    empty: −1"]]
+        notes = [
+            f"{len(X)} points",
+            f"{len(inducing)} of them, drawn at random",
+            *2 * ["sampled codes, filled: +1    empty: −1"],
+        ]
         for panel, note in zip(panels, notes, strict=True):
             panel.set_xlabel(note)
     return figure
@@ -113,12 +124,12 @@ def main(arguments=None):
     options = parser.parse_args(arguments)
 
     X, y = pinwheel(seed=options.seed)
-    hasher = train(X, y, options.seed)
-    codes, share = words(hasher, X, y)
+    trained = train(X, y, options.seed)
+    codes, share = words(trained, y)
     print(f"codes of the four classes: {', '.join(codes)}; {share:.1%} of {len(X)} points have the code of their class")
     if len(set(codes)) < 4:
         print("two classes share a code: try another --seed")
-    for path in save(draw(hasher, X, y), options.output):
+    for path in save(draw(trained, X, y), options.output):
         print(f"wrote {path}")
 
 

@@ -198,6 +198,95 @@ def average_precision_over_orders(distances, relevant):
     return math.fsum(values) / len(values)
 
 
+class Quality(NamedTuple):
+    """Quality of one ranking: over all of it, and at every depth asked for."""
+
+    average_precision: float
+    average_precision_at: list
+    precision_at: list
+    recall_at: list
+
+
+def quality_over_orders(distances, relevant, depths):
+    """Means over all orders of the rows within ties, each order walked through row by row; for few rows."""
+    ties = [np.flatnonzero(distances == d) for d in sorted(set(distances.tolist()))]
+    n_relevant = int(np.sum(relevant))
+    walks = []
+    for orders in itertools.product(*(itertools.permutations(tie) for tie in ties)):
+        row = list(itertools.chain(*orders))
+        walk = []
+        for depth in [len(row), *depths]:
+            depth = min(depth, len(row))
+            hits, total = 0, 0.0
+            for rank in range(1, depth + 1):
+                if relevant[row[rank - 1]]:
+                    hits += 1
+                    total += hits / rank
+            walk.append((total / max(min(depth, n_relevant), 1), hits / max(depth, 1), hits / max(n_relevant, 1)))
+        walks.append(walk)
+    overall, *at = (
+        [math.fsum(values) / len(walks) for values in zip(*place, strict=True)] for place in zip(*walks, strict=True)
+    )
+    return Quality(overall[0], [a for a, _, _ in at], [p for _, p, _ in at], [r for _, _, r in at])
+
+
+def quality_by_position(distances, relevant, depths):
+    """The same from what is to be expected at every position, one after another.
+
+    The row at position p of a tie of n rows, r of them relevant, is relevant with probability r/n; if it is, then those
+    before it in the tie are relevant with probability (r − 1)/(n − 1) each.
+    """
+    chance, precision = [], []  # of every position: that its row is relevant, and precision there if so
+    hits = 0
+    for d in sorted(set(distances.tolist())):
+        tie = [bool(mark) for mark, other in zip(relevant, distances.tolist(), strict=True) if other == d]
+        n, r, start = len(tie), sum(tie), len(chance)
+        for p in range(n):
+            others = p * (r - 1) / (n - 1) if n > 1 else 0.0
+            chance.append(r / n)
+            precision.append((hits + 1 + others) / (start + p + 1))
+        hits += r
+
+    def average(depth):
+        terms = (a * b for a, b in zip(chance[:depth], precision[:depth], strict=True))
+        return math.fsum(terms) / max(min(depth, hits), 1)
+
+    depths = [min(depth, len(chance)) for depth in depths]
+    found = [math.fsum(chance[:depth]) for depth in depths]
+    return Quality(
+        average(len(chance)),
+        [average(depth) for depth in depths],
+        [hit / max(depth, 1) for hit, depth in zip(found, depths, strict=True)],
+        [hit / max(hits, 1) for hit in found],
+    )
+
+
+def precision_within(distances, relevant, radius):
+    """Share of relevant rows among those within the radius; 0 when there are none."""
+    inside = [bool(mark) for mark, d in zip(relevant, distances, strict=True) if d <= radius]
+    return sum(inside) / len(inside) if inside else 0.0
+
+
+def hamming_distance(a, b):
+    """Bits that differ."""
+    return sum(int(p) != int(q) for p, q in zip(a, b, strict=True))
+
+
+def expected_distance(chances, bits):
+    """Σ_j P(bit_j ≠ b_j), bit by bit."""
+    return math.fsum(1 - p if b else p for p, b in zip(chances.tolist(), bits, strict=True))
+
+
+def same_label(a, b):
+    """Whether two labels are equal."""
+    return bool(a == b)
+
+
+def shared_tag(a, b):
+    """Whether some tag is on both."""
+    return any(p and q for p, q in zip(a, b, strict=True))
+
+
 def gist(image):
     """GIST of one image [H, W] or [H, W, channels] in float64, one full-size transform per filter.
 

@@ -138,9 +138,10 @@ def _measure(hasher: Hasher, queries: Rows, stored: Rows | None, train: Rows | N
             classes, words = diagnostics.dominant_codes(hasher.transform(train.X), train.y)
             labels = np.asarray(queries.y)
             known = np.isin(labels, classes)  # a class that training has not seen has no true bits
-            truths = diagnostics.true_bits(labels[known], classes, words)
-            calibration = diagnostics.calibrate(chances[known], truths)
-            found["calibration"] = {"calibration_error": calibration.error, **calibration._asdict()}
+            if known.any():
+                truths = diagnostics.true_bits(labels[known], classes, words)
+                calibration = diagnostics.calibrate(chances[known], truths)
+                found["calibration"] = {"calibration_error": calibration.error, **calibration._asdict()}
     codes = diagnostics.describe_codes(bits)
     between = np.abs(codes.correlation[~np.eye(bits.shape[1], dtype=bool)])
     found["codes"] = {

@@ -1,1 +1,1 @@
-"""Packed binary codes: their layout, their distances, their index."""
+"""Packed binary codes: their layout and their distances."""
