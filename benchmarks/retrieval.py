@@ -4,8 +4,8 @@
     python benchmarks/retrieval.py mnist --bits 16 32
     python benchmarks/retrieval.py digits --seeds 3
 
-Data are looked for in --data-dir, else in the folder that GPHASH_DATA names, else in the user's cache folder, and downloaded
-there if missing. Every run is kept as a JSON report if --reports names a folder.
+Data are looked for in --data-dir, else in the folder that GPHASH_DATA names, else in the user's cache folder, and
+downloaded there if missing. Every run is kept as a JSON report if --reports names a folder.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from gphash import GPHasher
-from gphash.datasets import registry, storage
+from gphash.datasets import described, progress, registry
 from gphash.evaluation import protocol, report
 from gphash.evaluation.protocol import Rows
 
@@ -30,11 +30,14 @@ def main() -> None:
     parser.add_argument("--data-dir", type=Path, default=None, help="folder of the data")
     parser.add_argument("--reports", type=Path, default=None, help="folder to write JSON reports to")
     args = parser.parse_args()
-    dataset = registry.load(args.data, args.data_dir, progress=storage.terminal_progress(sys.stderr))
+    dataset = registry.load(args.data, args.data_dir, progress=progress.bar(sys.stderr, args.data))
+    dataset = described.by_gist(dataset)
     train = Rows(dataset.train.X[: args.rows], dataset.train.y[: args.rows])
     test = Rows(dataset.test.X, dataset.test.y)
     data = {"name": dataset.name, "features": dataset.features, "checksum": dataset.checksum}
-    print(f"{dataset.name}, {dataset.features}: {len(train.y):,} training rows, {len(test.y):,} test rows, leave one out")
+    print(
+        f"{dataset.name}, {dataset.features}: {len(train.y):,} training rows, {len(test.y):,} test rows, leave one out"
+    )
     for n_bits in args.bits:
         reports = []
         for seed in range(args.seeds):

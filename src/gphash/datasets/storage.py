@@ -81,7 +81,7 @@ def data_dir(given: str | os.PathLike[str] | None = None) -> Path:
         return Path(given).expanduser()
     if variable := os.environ.get(VARIABLE):
         return Path(variable).expanduser()
-    return _cache_dir() / "gphash"
+    return cache_dir() / "gphash"
 
 
 def obtain(
@@ -199,7 +199,8 @@ def verify(label: str, content: bytes, checksum: str) -> None:
         )
 
 
-def _cache_dir() -> Path:
+def cache_dir() -> Path:
+    """The user's cache folder, as the system has it."""
     if sys.platform == "win32":
         local = os.environ.get("LOCALAPPDATA")
         return Path(local) if local else Path.home() / "AppData" / "Local"
