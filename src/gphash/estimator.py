@@ -161,7 +161,7 @@ class GPHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         settings = self._settings()
         # Until the end, a model that was there before stays as it was.
         own = self.__dict__
-        before = {name: own[name] for name in ("n_features_in_", "feature_names_in_") if name in own}
+        before: dict[str, Any] = {name: own[name] for name in ("n_features_in_", "feature_names_in_") if name in own}
         try:
             trained = self._train(X, y, settings)
         except BaseException:

@@ -121,6 +121,8 @@ class State(NamedTuple):
         Whether codes are frozen and the sites hardly move any more.
     quiet
         Sweeps in a row that flipped next to nothing.
+    flips, steady
+        Fewest bits that a sweep has flipped; sweeps in a row that did not flip fewer.
     frozen
         Whether codes have settled, so that only EP goes on.
     finishing
@@ -140,6 +142,8 @@ class State(NamedTuple):
     drift: float
     calm: bool
     quiet: int
+    flips: float
+    steady: int
     frozen: bool
     finishing: int
     finished: bool
@@ -184,6 +188,9 @@ class Schedule(NamedTuple):
         Share of bits that may still flip when codes count as settled.
     patience
         Settled sweeps in a row before codes are frozen.
+    steadiness
+        Sweeps in a row without fewer flips than ever, after which the sampler counts as having reached its stationary
+        distribution: more sweeps would draw other codes, not better ones.
     drift, late_drift
         Movement of τ̄ that calls for a new factor; the smaller one once EP is about to converge.
     steps
@@ -197,6 +204,7 @@ class Schedule(NamedTuple):
     max_sweeps: int = 50
     settled: float = 1e-4
     patience: int = 3
+    steadiness: int = 8
     drift: float = 0.3
     late_drift: float = 0.1
     steps: int = 2
@@ -209,6 +217,7 @@ START_STEPS = 4  # for means that start from zero
 FINISH_STEPS, FINISH_TOLERANCE = 20, 3e-4  # for the means of the hash function
 SHRINKING = 0.2  # of the change of the sites, from sweep to sweep, is the least to expect of EP without damping
 LEAST_DAMPING = 0.1
+FEWER = 0.97  # times as many flips as ever before are fewer
 CALM = 0.1  # relative change of the site precisions below which EP is about to converge
 SETTLING = 3  # sweeps of Gibbs sampling alone before the first sweep
 CONTRACTION = 0.3  # of cavity variances, from a smaller model to the whole one
@@ -262,7 +271,20 @@ def init_from_predictions(
 def _begin(problem: Problem, latents: Sequence[Latent], executor: Executor) -> State:
     (n_inducing,) = set(executor.collect(lambda block: block.Phi.shape[1], problem.rows))
     return State(
-        0, latents, np.zeros((n_inducing, problem.n_bits)), None, np.inf, False, 0, False, 0, False, 1.0, np.inf
+        sweep=0,
+        latents=latents,
+        mean=np.zeros((n_inducing, problem.n_bits)),
+        factor=None,
+        drift=np.inf,
+        calm=False,
+        quiet=0,
+        flips=np.inf,
+        steady=0,
+        frozen=False,
+        finishing=0,
+        finished=False,
+        damping=1.0,
+        change=np.inf,
     )
 
 
@@ -377,7 +399,9 @@ def _close(
     number = state.sweep + 1
     quiet = state.quiet + 1 if flips <= schedule.settled * n_sites else 0
     sweep = Sweep(number, flips, score / n_sites, change / precision, refreshed, state.frozen, seconds)
-    frozen = state.frozen or quiet >= schedule.patience or number >= schedule.max_sweeps
+    steady = state.steady + 1 if flips > FEWER * state.flips else 0
+    settled = quiet >= schedule.patience or steady >= schedule.steadiness
+    frozen = state.frozen or settled or number >= schedule.max_sweeps
     finishing = state.finishing + 1 if state.frozen else 0
     finished = state.frozen and (sweep.change <= schedule.converged or finishing >= schedule.max_finish)
     # Updating all sites at once can overshoot; with codes fixed, changes that do not shrink show it.
@@ -388,6 +412,8 @@ def _close(
         sweep=number,
         calm=calm,
         quiet=quiet,
+        flips=min(flips, state.flips),
+        steady=steady,
         frozen=frozen,
         finishing=finishing,
         finished=finished,

@@ -88,7 +88,7 @@ def precision_recall(reports: Sequence[Report], ranking: str = "hamming") -> "Fi
         "hamming" or "expected".
     """
     groups = _groups(reports, ranking, by_length=True)
-    figure = _figure(5.6, 3.4)
+    figure = _figure(5.6, _tall_enough(len(groups)))
     axes = figure.add_subplot()
     for number, (label, group) in enumerate(groups.items()):
         curves = [one["results"][ranking]["curve"] for one in group]
@@ -102,7 +102,7 @@ def precision_recall(reports: Sequence[Report], ranking: str = "hamming") -> "Fi
     axes.grid(True)
     axes.set_title(_setting(reports, ranking) + _seeds_note({len(group) for group in groups.values()}, "mean"))
     figure.legend(loc="outside right upper")
-    return figure
+    return _settled(figure)
 
 
 @_styled
@@ -117,7 +117,7 @@ def map_against_bits(reports: Sequence[Report], ranking: str = "hamming") -> "Fi
         "hamming" or "expected".
     """
     groups = _groups(reports, ranking, by_length=False)
-    figure = _figure(5.6, 3.4)
+    figure = _figure(5.6, _tall_enough(len(groups)))
     axes = figure.add_subplot()
     lengths = sorted({_bits(one) for one in reports})
     seeds = set()
@@ -143,7 +143,7 @@ def map_against_bits(reports: Sequence[Report], ranking: str = "hamming") -> "Fi
     axes.grid(True)
     axes.set_title(_setting(reports, ranking) + _seeds_note(seeds, "mean ± standard deviation"))
     figure.legend(loc="outside right upper")
-    return figure
+    return _settled(figure)
 
 
 @_styled
@@ -167,7 +167,7 @@ def calibration(report: Report) -> "Figure":
     below.set(ylim=(0.7, 2 * max(counts.max(), 1)), xlabel="predicted probability of 1", ylabel="bits in the bin")
     below.grid(True, axis="y")
     figure.align_ylabels()
-    return figure
+    return _settled(figure)
 
 
 @_styled
@@ -202,7 +202,7 @@ def training_trace(report: Report) -> "Figure":
         axes.grid(True, axis="y")
     above.set_title(f"{_name(report)} · {report['data']['name']}")
     figure.align_ylabels()
-    return figure
+    return _settled(figure)
 
 
 @_styled
@@ -229,7 +229,7 @@ def codes(report: Report) -> "Figure":
     right.set(xticks=some, yticks=some)
     bar = figure.colorbar(image, ax=right, shrink=0.95, ticks=[-1, -0.5, 0, 0.5, 1])
     bar.set_label(_label("bit_correlation"))
-    return figure
+    return _settled(figure)
 
 
 @_styled
@@ -343,6 +343,18 @@ def _matplotlib() -> Any:
 
 def _figure(width: float, height: float, layout: str | None = "constrained") -> "Figure":
     figure: Figure = _matplotlib().figure.Figure(figsize=(width, height), layout=layout)
+    return figure
+
+
+def _tall_enough(n_lines: int) -> float:
+    """Height of a figure, in inches, next to a legend of so many lines."""
+    return max(3.4, 0.2 + 0.175 * n_lines)
+
+
+def _settled(figure: "Figure") -> "Figure":
+    """Lay out once and for all: each further round would move things by a hair, and files would differ."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
     return figure
 
 

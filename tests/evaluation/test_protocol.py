@@ -1,0 +1,232 @@
+"""Protocols on digits: reports state what was measured, and figures are those of the metrics."""
+
+import json
+
+import numpy as np
+import pytest
+from sklearn.base import BaseEstimator
+
+import gphash
+from gphash import GPHasher
+from gphash.evaluation import metrics, protocol, report
+from gphash.evaluation.protocol import Rows
+from tests import digits
+
+TRAIN, TEST, OTHER = slice(0, 400), slice(400, 560), slice(560, 700)
+DATA = {"name": "digits", "features": "64 grey values", "checksum": "c0ffee"}
+
+
+class Projections(BaseEstimator):
+    """Random projections: no probabilities, no trace."""
+
+    def __init__(self, n_bits=8, random_state=0):
+        self.n_bits = n_bits
+        self.random_state = random_state
+
+    def fit(self, X, y):
+        self.centre_ = X.mean(axis=0)
+        self.planes_ = np.random.default_rng(self.random_state).standard_normal((X.shape[1], self.n_bits))
+        return self
+
+    def transform(self, X):
+        return ((X - self.centre_) @ self.planes_ >= 0).astype(np.uint8)
+
+    def encode(self, X):
+        return np.packbits(self.transform(X), axis=1)
+
+
+class Given:
+    """A hasher whose rows are the probabilities of their bits."""
+
+    def fit(self, X, y):
+        return self
+
+    def transform(self, X):
+        return (np.asarray(X) >= 0.5).astype(np.uint8)
+
+    def encode(self, X):
+        return np.packbits(self.transform(X), axis=1)
+
+    def bit_probabilities(self, X):
+        return np.asarray(X, dtype=np.float64)
+
+
+def rows(part, y=digits.y):
+    return Rows(digits.X[part], y[part])
+
+
+@pytest.fixture(scope="module")
+def hasher():
+    return GPHasher(**digits.QUICK).fit(digits.X[TRAIN], digits.y[TRAIN])
+
+
+@pytest.fixture(scope="module")
+def reported():
+    return protocol.run(
+        lambda seed: GPHasher(**{**digits.QUICK, "random_state": seed}), rows(TRAIN), rows(TEST), DATA, seed=3
+    )
+
+
+def explicit(hasher, queries, stored, alone):
+    """Distances by Hamming and to be expected, as matrices, and relevance."""
+    mine, theirs = hasher.transform(queries.X), hasher.transform(stored.X).astype(float)
+    chances = hasher.bit_probabilities(queries.X)
+    relevant = np.asarray(queries.y)[:, None] == np.asarray(stored.y)
+    hamming = (mine[:, None] != theirs[None]).sum(axis=2)
+    expected = (chances @ (1 - theirs.T) + (1 - chances) @ theirs.T).round(9)
+    keep = ~np.eye(len(mine), dtype=bool) if alone else np.ones_like(relevant)
+    return tuple(part[keep].reshape(len(mine), -1) for part in (hamming, expected, relevant))
+
+
+def test_leave_one_out_searches_among_the_others(hasher):
+    found = protocol.leave_one_out(hasher, rows(TEST), rows(TRAIN))
+    hamming, expected, relevant = explicit(hasher, rows(TEST), rows(TEST), alone=True)
+    assert found["hamming"]["map"] == pytest.approx(metrics.mean_average_precision(hamming, relevant), abs=1e-12)
+    assert found["expected"]["map"] == pytest.approx(metrics.mean_average_precision(expected, relevant), abs=1e-12)
+    inside = hamming <= 2
+    within = (inside & relevant).sum(axis=1) / np.maximum(inside.sum(axis=1), 1)
+    assert found["hamming"]["precision_within_radius"] == pytest.approx(within.mean(), abs=1e-12)
+    assert found["hamming"]["map"] == pytest.approx(hasher.score(*rows(TEST)), abs=1e-12)
+    assert found["hamming"]["map"] > 0.6
+
+
+def test_a_database_is_searched_with_other_rows(hasher):
+    found = protocol.database(hasher, rows(TEST), rows(OTHER), radius=1)
+    hamming, expected, relevant = explicit(hasher, rows(TEST), rows(OTHER), alone=False)
+    assert found["hamming"]["map"] == pytest.approx(metrics.mean_average_precision(hamming, relevant), abs=1e-12)
+    assert found["expected"]["map"] == pytest.approx(metrics.mean_average_precision(expected, relevant), abs=1e-12)
+    assert found["hamming"]["radius"] == 1
+    assert "calibration" not in found, "without training rows there are no true bits"
+
+
+def test_curves_and_figures_at_k_are_of_the_same_ranking(hasher):
+    found = protocol.leave_one_out(hasher, rows(TEST))
+    for ranking in ("hamming", "expected"):
+        curve = found[ranking]["curve"]
+        assert curve["retrieved"][0] == 1
+        assert curve["retrieved"][-1] == 159
+        assert (np.diff(curve["retrieved"]) > 0).all()
+        assert curve["recall"][-1] == pytest.approx(1)
+        assert (np.diff(curve["recall"]) >= 0).all()
+        for name, values in (("precision_at_k", curve["precision"]), ("recall_at_k", curve["recall"])):
+            assert list(found[ranking][name]) == [1, 10, 100]
+            for k, value in found[ranking][name].items():
+                assert value == values[list(curve["retrieved"]).index(k)]
+
+
+@pytest.mark.parametrize("shift", [0, 1, 7])
+def test_labels_of_two_sets_mean_the_same_though_their_classes_differ(shift):
+    # Queries of classes 0, 1, 2 and stored rows of classes shift, shift + 1, shift + 2: numbered by themselves, both
+    # would be 0, 1, 2.
+    codes = np.eye(12)
+    labels = np.repeat(np.arange(3), 4)
+    found = protocol.database(Given(), Rows(codes[labels], labels), Rows(codes[labels + shift], labels + shift))
+    shared = {0: 3, 1: 2, 7: 0}[shift]
+    assert found["hamming"]["map"] == pytest.approx(shared / 3)
+
+
+def test_words_are_labels_too():
+    codes, words = np.eye(4)[[0, 1, 2, 0]], np.array(["cat", "dog", "eel", "cat"])
+    found = protocol.database(Given(), Rows(codes[:2], words[:2]), Rows(codes[2:], words[2:]))
+    assert found["hamming"]["map"] == pytest.approx(0.5)
+
+
+def test_tags_are_similar_when_shared(hasher):
+    queries, stored = rows(TEST, digits.tags), rows(OTHER, digits.tags)
+    found = protocol.database(hasher, queries, stored, rows(TRAIN, digits.tags))
+    relevant = (np.asarray(queries.y) @ np.asarray(stored.y).T) > 0
+    hamming, _, _ = explicit(hasher, rows(TEST), rows(OTHER), alone=False)
+    assert found["hamming"]["map"] == pytest.approx(metrics.mean_average_precision(hamming, relevant), abs=1e-12)
+    assert "calibration" not in found, "a row with several tags has no class"
+
+
+def test_classes_that_training_has_not_seen_are_left_out_of_calibration():
+    train = Rows([[0.0, 1.0], [1.0, 0.0]], ["a", "b"])
+    test = Rows([[0.25, 0.75], [0.75, 0.25], [0.5, 0.5]], ["a", "b", "new"])
+    found = protocol.leave_one_out(Given(), test, train)
+    assert found["calibration"]["counts"].sum() == 4
+    assert found["calibration"]["calibration_error"] == pytest.approx(0.25)
+    strangers = Rows(test.X, ["x", "y", "z"])
+    assert "calibration" not in protocol.leave_one_out(Given(), strangers, train)
+
+
+def test_a_report_states_what_it_rests_on(reported):
+    stated = reported["protocol"]
+    assert stated["name"] == "leave one out within the test rows"
+    assert (stated["training_rows"], stated["queries"], stated["database_rows"]) == (400, 160, 159)
+    assert stated["seed"] == 3
+    assert "averaged" in stated["ties"]
+    assert stated["rankings"] == ["hamming", "expected"]
+    assert reported["gphash"] == gphash.__version__
+    assert reported["data"] == DATA
+    method = reported["method"]
+    assert method["name"] == "GPHasher"
+    assert method["parameters"]["n_bits"] == 8
+    assert method["parameters"]["random_state"] == 3
+    assert method["training_seconds"] > 0
+    assert {"number", "flips", "leave_one_out", "frozen"} <= method["sweeps"][0].keys()
+    assert method["chosen"]["length_scale"] == digits.QUICK["length_scale"]
+
+
+def test_a_report_of_a_database_says_so():
+    made = protocol.run(lambda seed: Projections(8, seed), rows(TRAIN), rows(TEST), DATA, stored=rows(OTHER))
+    assert made["protocol"]["name"] == "test rows against a database"
+    assert made["protocol"]["database_rows"] == 140
+    assert made["protocol"]["rankings"] == ["hamming"]
+    assert "sweeps" not in made["method"]
+    assert {"hamming", "codes"} == made["results"].keys()
+
+
+def test_a_report_survives_its_file(reported, tmp_path):
+    assert json.loads(json.dumps(reported, allow_nan=False)) == reported
+    report.write(tmp_path / "one.json", reported)
+    assert report.read(tmp_path / "one.json") == reported
+
+
+def test_every_figure_of_a_report_is_in_the_list_of_metrics(reported):
+    results = reported["results"]
+    for ranking in ("hamming", "expected"):
+        assert results[ranking].keys() - {"curve", "radius"} <= metrics.METRICS.keys()
+    assert results["calibration"]["calibration_error"] == results["calibration"]["error"]
+    assert len(results["codes"]["balance"]) == 8
+    assert results["codes"]["mean_bit_entropy"] == pytest.approx(np.mean(results["codes"]["bit_entropy"]))
+
+
+def test_the_same_seed_gives_the_same_figures(reported):
+    again = protocol.run(
+        lambda seed: GPHasher(**{**digits.QUICK, "random_state": seed}), rows(TRAIN), rows(TEST), DATA, seed=3
+    )
+    assert again["results"] == reported["results"]
+
+
+def test_one_bit_and_one_row_can_be_measured():
+    found = protocol.leave_one_out(Given(), Rows([[0.75]], [1]), Rows([[1.0], [0.0]], [1, 2]))
+    assert found["hamming"]["map"] == 0
+    assert found["codes"]["mean_correlation"] == 0
+    assert found["calibration"]["calibration_error"] == 0.25
+
+
+def test_a_summary_has_mean_and_spread_over_seeds():
+    reports = [
+        protocol.run(lambda seed: Projections(8, seed), rows(TRAIN), rows(TEST), DATA, seed=seed) for seed in range(4)
+    ]
+    found = protocol.summarise(reports)
+    values = [one["results"]["hamming"]["map"] for one in reports]
+    assert found["hamming.map"]["mean"] == pytest.approx(np.mean(values))
+    assert found["hamming.map"]["spread"] == pytest.approx(np.std(values, ddof=1))
+    assert found["hamming.map"]["spread"] > 0
+    assert {"hamming.precision_at_k.10", "hamming.precision_within_radius", "codes.distinct"} <= found.keys()
+    assert not any("curve" in name for name in found)
+    assert protocol.summarise(reports[:1])["hamming.map"] == {"mean": values[0], "spread": 0.0}
+
+
+def test_a_summary_keeps_what_all_reports_have(reported):
+    other = protocol.run(lambda seed: Projections(8, seed), rows(TRAIN), rows(TEST), DATA)
+    found = protocol.summarise(iter([reported, other]))
+    assert "hamming.map" in found
+    assert "expected.map" not in found
+
+
+def test_a_summary_of_nothing_is_refused():
+    with pytest.raises(ValueError, match="no reports"):
+        protocol.summarise([])
