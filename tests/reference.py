@@ -194,7 +194,7 @@ def average_precision_over_orders(distances, relevant):
             if relevant[row]:
                 hits += 1
                 total += hits / rank
-        values.append(total / hits if hits else 0.0)
+        values.append(total / hits if hits else math.nan)
     return math.fsum(values) / len(values)
 
 
@@ -211,6 +211,9 @@ def quality_over_orders(distances, relevant, depths):
     """Means over all orders of the rows within ties, each order walked through row by row; for few rows."""
     ties = [np.flatnonzero(distances == d) for d in sorted(set(distances.tolist()))]
     n_relevant = int(np.sum(relevant))
+    if not n_relevant:  # nothing to find
+        nothing = [math.nan] * len(depths)
+        return Quality(math.nan, nothing, nothing, nothing)
     walks = []
     for orders in itertools.product(*(itertools.permutations(tie) for tie in ties)):
         row = list(itertools.chain(*orders))
@@ -247,6 +250,10 @@ def quality_by_position(distances, relevant, depths):
             precision.append((hits + 1 + others) / (start + p + 1))
         hits += r
 
+    if not hits:  # nothing to find
+        nothing = [math.nan] * len(depths)
+        return Quality(math.nan, nothing, nothing, nothing)
+
     def average(depth):
         terms = (a * b for a, b in zip(chance[:depth], precision[:depth], strict=True))
         return math.fsum(terms) / max(min(depth, hits), 1)
@@ -262,7 +269,9 @@ def quality_by_position(distances, relevant, depths):
 
 
 def precision_within(distances, relevant, radius):
-    """Share of relevant rows among those within the radius; 0 when there are none."""
+    """Share of relevant rows among those within the radius; 0 when there are none, NaN with nothing to find at all."""
+    if not np.any(relevant):
+        return math.nan
     inside = [bool(mark) for mark, d in zip(relevant, distances, strict=True) if d <= radius]
     return sum(inside) / len(inside) if inside else 0.0
 

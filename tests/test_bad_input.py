@@ -161,7 +161,8 @@ class TestParameters:
     @pytest.mark.parametrize("value", [0, -1.0, np.nan, np.inf, True, "much", None, [1.0], 1j])
     @pytest.mark.parametrize("name", POSITIVE)
     def test_positive_numbers_or_auto(self, name, value):
-        self.refuse(name, value, 'a positive number or "auto".')
+        unit = " of bytes" if name == "memory_limit" else ""
+        self.refuse(name, value, f'a positive number{unit} or "auto".')
 
     @pytest.mark.parametrize("value", ["other", "", None, 3, ["unit"]])
     @pytest.mark.parametrize("name", WORDS)
@@ -225,8 +226,11 @@ BAD_PAIRS = {
     "none": (Pairs([], [], []), "pairs are empty; give at least one similar and one dissimilar pair"),
     "lengths": (Pairs([0, 1], [1], [1, -1]), "have lengths 2, 1 and (2,); they must agree"),
     "one judgement": (Pairs([0, 1], [1, 2], 1), "have lengths 2, 2 and (); they must agree"),
-    "floats": (Pairs([0.0, 1.0], [1, 2], [1, -1]), "pairs.i has shape (2,) and dtype float64; give a list of row"),
-    "numbers": (Pairs(0, 1, 1), "pairs.i has shape () and dtype int64; give a list of row numbers"),
+    "floats": (
+        Pairs([0.0, 1.0], [1, 2], [1, -1]),
+        "pairs.i has shape (2,) and dtype float64; give a list of whole row",
+    ),
+    "numbers": (Pairs(0, 1, 1), "pairs.i has shape () and dtype int64; give a list of whole row numbers"),
     "0 and 1": (Pairs([0, 1], [1, 2], [1, 0]), "pairs.similar holds 0; give +1 (alike) or -1 (unlike) for every pair"),
 }
 

@@ -18,7 +18,7 @@ from gphash import checkpoint as checkpoints
 from gphash import hashing, persistence, training, validation
 from gphash.arrays import Floats
 from gphash.coding.similarity import PairGraph, Pairs, Signatures
-from gphash.evaluation import retrieval
+from gphash.evaluation import metrics, retrieval
 from gphash.execution.local import LocalExecutor, count_jobs
 from gphash.features.scaling import Scaling
 from gphash.hashing import HashFunction
@@ -219,6 +219,8 @@ class GPHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
     def score(self, X: ArrayLike, y: ArrayLike) -> float:
         """Mean average precision, tie-aware, when each row of X is searched for among the others by Hamming distance.
 
+        Rows that have no similar one among the others are left out of the mean.
+
         Parameters
         ----------
         X : array of shape [n, d]
@@ -232,7 +234,10 @@ class GPHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         found = retrieval.rank_by_hamming(
             packed, signatures, collection, self.hash_function_.n_bits, leave_one_out=True, n_jobs=self.n_jobs
         )
-        return float(found.average_precision.mean())
+        quality = metrics.mean(found.average_precision)
+        if np.isnan(quality):
+            raise ValueError("no row of X has a similar one in X by y, so that there is nothing to find.")
+        return quality
 
     @property
     def fingerprint_(self) -> str:
@@ -283,7 +288,7 @@ class GPHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
             validation.whole_number(name, getattr(self, name))
         for name in ("length_scale", "signal_scale", "similarity_scale", "pair_weight"):
             validation.positive_or_auto(name, getattr(self, name), 1e-6, 1e6)
-        validation.positive_or_auto("memory_limit", self.memory_limit)
+        validation.positive_or_auto("memory_limit", self.memory_limit, unit=" of bytes")
         validation.one_of("inducing", self.inducing, ("kmeans", "random"))
         validation.one_of("solver", self.solver, tuple(SOLVERS))
         validation.one_of("scaling", self.scaling, ("unit", "centre"))
@@ -330,7 +335,9 @@ class GPHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         path = Path(place)
         # Found out now, not after the first sweep.
         if path.is_dir() or not path.absolute().parent.is_dir():
-            raise ValueError(f"checkpoint={str(path)!r} is a folder or in none; give a file in a folder that exists.")
+            raise ValueError(
+                f"checkpoint={str(path)!r} is a folder, or lies in a folder that does not exist; give a file."
+            )
         run = checkpoints.fingerprint(X, supervision, settings)
         return checkpoints.Keeper(path, run), checkpoints.load(path, run) if path.exists() else None
 

@@ -55,6 +55,8 @@ def signatures(y: ArrayLike | None, n_rows: int) -> Signatures:
         raise ValueError(f"y has rows of different lengths; {WANTED}.") from error
     if target.ndim not in (1, 2) or 0 in target.shape[1:]:
         raise ValueError(f"y has shape {target.shape}; {WANTED}.")
+    if isinstance(y, tuple) and len(y) == 3 and n_rows != 3:
+        raise ValueError(f"y is a tuple of three and X has {n_rows} rows; for pairs, give gphash.Pairs(i, j, similar).")
     if len(target) != n_rows:
         raise ValueError(f"y has {len(target)} rows and X has {n_rows}; give one label or row of tags per row.")
     if target.ndim == 2 and target.shape[1] > 1:
@@ -81,12 +83,12 @@ def whole_number(name: str, value: Any) -> None:
         raise ValueError(f"{name}={value!r}; give a whole number of at least 1.")
 
 
-def positive_or_auto(name: str, value: Any, least: float = 0.0, most: float = np.inf) -> None:
+def positive_or_auto(name: str, value: Any, least: float = 0.0, most: float = np.inf, unit: str = "") -> None:
     """A positive number within bounds, or the word "auto"."""
     if isinstance(value, str) and value == "auto":
         return
     if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) < np.inf:
-        raise ValueError(f'{name}={value!r}; give a positive number or "auto".')
+        raise ValueError(f'{name}={value!r}; give a positive number{unit} or "auto".')
     if not least <= float(value) <= most:
         raise ValueError(f'{name}={value!r}; give a number between {least:g} and {most:g}, or "auto".')
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gphash.coding import similarity
-from gphash.evaluation import retrieval
+from gphash.evaluation import metrics, retrieval
 from tests import reference
 
 DEPTHS = (1, 2, 5, 17, 1000)
@@ -121,9 +121,8 @@ def agrees(found, wanted):
     """Whether every figure of a Retrieval is that of the references, one per query."""
     np.testing.assert_allclose(found.average_precision, [one.average_precision for one in wanted], rtol=0, atol=1e-12)
     for name in ("average_precision_at", "precision_at", "recall_at"):
-        means = [
-            math.fsum(column) / len(wanted) for column in zip(*(getattr(one, name) for one in wanted), strict=True)
-        ]
+        columns = np.array([getattr(one, name) for one in wanted]).reshape(len(wanted), -1).T
+        means = [metrics.mean(column) for column in columns]
         np.testing.assert_allclose(getattr(found, name), means, rtol=0, atol=1e-12)
 
 
@@ -263,17 +262,17 @@ def test_one_row_left_out_of_itself_finds_nothing():
     bits = np.ones((1, 9), dtype=np.uint8)
     case = Case(bits, np.full((1, 9), 0.75), np.zeros(1, int), bits, np.zeros(1, int), True)
     for found in (case.by_hamming(), case.by_expected()):
-        assert found.average_precision.tolist() == [0]
+        assert np.isnan(found.average_precision).tolist() == [True]
         assert found.depths.tolist() == [0] * len(DEPTHS)
-        assert not np.any([found.average_precision_at, found.precision_at, found.recall_at])
+        assert np.isnan([found.average_precision_at, found.precision_at, found.recall_at]).all()
 
 
-def test_queries_with_nothing_relevant_count_0():
+def test_queries_with_nothing_to_find_are_left_out_of_means():
     bits = np.ones((4, 9), dtype=np.uint8)
     case = Case(bits, np.full((4, 9), 0.75), np.array([0, 0, 1, 2]), bits, np.array([0, 0, 1, 2]), True)
     for found in (case.by_hamming(), case.by_expected()):
-        assert (found.average_precision > 0).tolist() == [True, True, False, False]
-        assert found.recall_at[-1] == 0.5
+        assert np.isnan(found.average_precision).tolist() == [False, False, True, True]
+        assert found.recall_at[-1] == 1
 
 
 def test_depths_beyond_the_database_are_cut():

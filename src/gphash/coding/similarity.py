@@ -20,7 +20,7 @@ class Pairs(NamedTuple):
     i, j
         Row numbers, [p] each.
     similar
-        +1 where the two rows are similar, −1 where they are not, [p].
+        +1 (or True) where the two rows are similar, −1 (or False) where they are not, [p].
     """
 
     i: ArrayLike
@@ -125,6 +125,8 @@ def from_pairs(pairs: Pairs, n_rows: int, balance: bool = True) -> PairGraph:
     """
     i, j = _row_numbers("pairs.i", pairs.i, n_rows), _row_numbers("pairs.j", pairs.j, n_rows)
     similar = np.asarray(pairs.similar)
+    if similar.dtype == bool:
+        similar = np.where(similar, 1, -1)
     if similar.ndim != 1 or not len(i) == len(j) == len(similar):
         raise ValueError(
             f"pairs.i, pairs.j and pairs.similar have lengths {len(i)}, {len(j)} and {similar.shape}; they must agree."
@@ -199,7 +201,9 @@ def _compress(rows: Indices, partners: Indices, similar: NDArray[np.uint8], weig
 def _row_numbers(name: str, values: ArrayLike, n_rows: int) -> Indices:
     numbers = np.asarray(values)
     if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
-        raise ValueError(f"{name} has shape {numbers.shape} and dtype {numbers.dtype}; give a list of row numbers.")
+        raise ValueError(
+            f"{name} has shape {numbers.shape} and dtype {numbers.dtype}; give a list of whole row numbers."
+        )
     outside = (numbers < 0) | (numbers >= n_rows)
     if outside.any():
         raise ValueError(f"{name} names row {int(numbers[outside][0])}, but X has rows 0 to {n_rows - 1}.")

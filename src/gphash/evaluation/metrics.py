@@ -71,7 +71,7 @@ def average_precision(distances: ArrayLike, relevant: ArrayLike) -> Floats:
 
     Returns
     -------
-    [q]; a query with nothing relevant has 0.
+    [q]; NaN for a query that has nothing to find, which means leave out.
     """
     distances, relevant = np.asarray(distances), np.asarray(relevant, dtype=bool)
     return np.array(
@@ -80,25 +80,26 @@ def average_precision(distances: ArrayLike, relevant: ArrayLike) -> Floats:
 
 
 def mean_average_precision(distances: ArrayLike, relevant: ArrayLike) -> float:
-    """Mean of `average_precision` over queries."""
+    """Mean of `average_precision` over the queries that have something to find."""
     return mean(average_precision(distances, relevant))
 
 
 def mean(values: Floats) -> float:
-    """Mean of numbers [n], to the last bit the same in whichever order they come; NaN of none."""
-    return math.fsum(values.tolist()) / len(values) if len(values) else math.nan
+    """Mean of the numbers among [n] that are not NaN, the same to the last bit in whichever order; NaN of none."""
+    known = values[~np.isnan(values)]
+    return math.fsum(known.tolist()) / len(known) if len(known) else math.nan
 
 
 def average_precision_of(distances: NDArray[Any], relevant: NDArray[np.bool_]) -> float:
-    """Tie-aware average precision of one query, [n] each."""
-    if len(distances) == 0:
-        return 0.0
+    """Tie-aware average precision of one query, [n] each; NaN if nothing is relevant."""
+    if not relevant.any():
+        return math.nan
     order = np.argsort(distances, kind="stable")
     ranked = distances[order]
     ends = np.append(np.flatnonzero(ranked[1:] != ranked[:-1]) + 1, len(ranked))
     sizes = np.diff(ends, prepend=0)
     hits = np.diff(np.cumsum(relevant[order])[ends - 1], prepend=0)
-    return float(precision_sum(sizes, hits, len(ranked), harmonic_numbers(len(ranked))) / max(hits.sum(), 1))
+    return float(precision_sum(sizes, hits, len(ranked), harmonic_numbers(len(ranked))) / hits.sum())
 
 
 def harmonic_numbers(n: int) -> Floats:

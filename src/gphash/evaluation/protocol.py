@@ -178,7 +178,8 @@ def _figures_of(found: Retrieval) -> dict[str, Any]:
         "recall_at_k": found.recall_at,
     }
     usual = {int(k): place for place, k in enumerate(found.depths) if k in AT}
-    figures: dict[str, Any] = {"map": mean(found.average_precision)}
+    nothing = int(np.isnan(found.average_precision).sum())
+    figures: dict[str, Any] = {"map": mean(found.average_precision), "queries_with_nothing_to_find": nothing}
     for name, values in at.items():
         figures[name] = {k: values[place] for k, place in usual.items()}
     curve = {"retrieved": found.depths, "precision": found.precision_at, "recall": found.recall_at}

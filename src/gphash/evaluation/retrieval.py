@@ -44,7 +44,7 @@ class Database(NamedTuple):
 
 
 class Retrieval(NamedTuple):
-    """Quality of rankings.
+    """Quality of rankings. A query that has nothing to find has NaN, and is left out of means.
 
     average_precision
         Of every query, [q].
@@ -225,7 +225,10 @@ def _write(sizes, hits, within, depths, harmonic, found):  # type: ignore[no-unt
     for tie in range(len(sizes)):
         relevant += hits[tie]
         n += sizes[tie]
-    found[0] = precision_sum(sizes, hits, n, harmonic) / max(relevant, 1)
+    if relevant == 0:
+        found[:] = np.nan
+        return
+    found[0] = precision_sum(sizes, hits, n, harmonic) / relevant
     found[1] = within
     k = len(depths)
     for at in range(k):
@@ -233,7 +236,7 @@ def _write(sizes, hits, within, depths, harmonic, found):  # type: ignore[no-unt
         hit = hits_among(sizes, hits, depth)
         found[2 + at] = precision_sum(sizes, hits, depth, harmonic) / max(min(relevant, depth), 1)
         found[2 + k + at] = hit / max(depth, 1)
-        found[2 + 2 * k + at] = hit / max(relevant, 1)
+        found[2 + 2 * k + at] = hit / relevant
 
 
 @njit(cache=True, nogil=True)
