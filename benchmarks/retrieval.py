@@ -5,7 +5,8 @@
     python benchmarks/retrieval.py digits --seeds 3
 
 Data are looked for in --data-dir, else in the folder that GPHASH_DATA names, else in the user's cache folder, and
-downloaded there if missing. Every run is kept as a JSON report if --reports names a folder.
+downloaded there if missing. If --reports names a folder, every run is kept there as a JSON report, and the reports of
+the folder are drawn.
 """
 
 import argparse
@@ -28,11 +29,13 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=None, help="use only so many training rows")
     parser.add_argument("--seeds", type=int, default=1, help="runs with seeds 0, 1, … (default 1)")
     parser.add_argument("--data-dir", type=Path, default=None, help="folder of the data")
-    parser.add_argument("--reports", type=Path, default=None, help="folder to write JSON reports to")
+    parser.add_argument("--reports", type=Path, default=None, help="folder for JSON reports and their figures")
     args = parser.parse_args()
-    dataset = registry.load(args.data, args.data_dir, progress=progress.bar(sys.stderr, args.data))
+    unit = "files" if args.data == "nuswide" else "bytes"
+    dataset = registry.load(args.data, args.data_dir, progress=progress.bar(sys.stderr, args.data, unit))
     dataset = described.by_gist(dataset)
-    train = Rows(dataset.train.X[: args.rows], dataset.train.y[: args.rows])
+    some = np.random.default_rng(0).permutation(len(dataset.train.y))[: args.rows] if args.rows else slice(None)
+    train = Rows(dataset.train.X[some], dataset.train.y[some])
     test = Rows(dataset.test.X, dataset.test.y)
     data = {"name": dataset.name, "features": dataset.features, "checksum": dataset.checksum}
     print(
@@ -64,7 +67,26 @@ def main() -> None:
         print(f"  mAP by expected Hamming distance  {figure('expected.map')}")
         if "calibration.calibration_error" in found:
             print(f"  expected calibration error        {figure('calibration.calibration_error')}")
-        print(f"  distinct codes                    {figure('codes.distinct')}", flush=True)
+        print(f"  distinct codes                    {found['codes.distinct_codes']['mean']:,.0f}", flush=True)
+    if args.reports:
+        draw(args.reports)
+
+
+def draw(folder: Path) -> None:
+    """Draw all reports of a folder."""
+    from gphash.evaluation import plots
+
+    reports = [report.read(path) for path in sorted(folder.glob("*.json"))]
+    figures = {
+        "precision-recall": plots.precision_recall(reports),
+        "map-against-bits": plots.map_against_bits(reports),
+        "calibration": plots.calibration(reports[-1]) if "calibration" in reports[-1]["results"] else None,
+        "training": plots.training_trace(reports[-1]),
+        "codes": plots.codes(reports[-1]),
+    }
+    for name, figure in figures.items():
+        if figure is not None:
+            print("wrote", *plots.save(figure, folder / name))
 
 
 if __name__ == "__main__":

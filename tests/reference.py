@@ -211,9 +211,9 @@ def quality_over_orders(distances, relevant, depths):
     """Means over all orders of the rows within ties, each order walked through row by row; for few rows."""
     ties = [np.flatnonzero(distances == d) for d in sorted(set(distances.tolist()))]
     n_relevant = int(np.sum(relevant))
-    if not n_relevant:  # nothing to find
+    if not n_relevant:  # nothing to find: precision is 0, the rest are shares of nothing
         nothing = [math.nan] * len(depths)
-        return Quality(math.nan, nothing, nothing, nothing)
+        return Quality(math.nan, nothing, [0.0] * len(depths), nothing)
     walks = []
     for orders in itertools.product(*(itertools.permutations(tie) for tie in ties)):
         row = list(itertools.chain(*orders))
@@ -250,9 +250,9 @@ def quality_by_position(distances, relevant, depths):
             precision.append((hits + 1 + others) / (start + p + 1))
         hits += r
 
-    if not hits:  # nothing to find
+    if not hits:  # nothing to find: precision is 0, the rest are shares of nothing
         nothing = [math.nan] * len(depths)
-        return Quality(math.nan, nothing, nothing, nothing)
+        return Quality(math.nan, nothing, [0.0] * len(depths), nothing)
 
     def average(depth):
         terms = (a * b for a, b in zip(chance[:depth], precision[:depth], strict=True))
@@ -269,9 +269,7 @@ def quality_by_position(distances, relevant, depths):
 
 
 def precision_within(distances, relevant, radius):
-    """Share of relevant rows among those within the radius; 0 when there are none, NaN with nothing to find at all."""
-    if not np.any(relevant):
-        return math.nan
+    """Share of relevant rows among those within the radius; 0 when there are none."""
     inside = [bool(mark) for mark, d in zip(relevant, distances, strict=True) if d <= radius]
     return sum(inside) / len(inside) if inside else 0.0
 

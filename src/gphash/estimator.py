@@ -18,7 +18,7 @@ from gphash import checkpoint as checkpoints
 from gphash import hashing, persistence, training, validation
 from gphash.arrays import Floats
 from gphash.coding.similarity import PairGraph, Pairs, Signatures
-from gphash.evaluation import metrics, retrieval
+from gphash.evaluation import diagnostics, metrics, retrieval
 from gphash.execution.local import LocalExecutor, count_jobs
 from gphash.features.scaling import Scaling
 from gphash.hashing import HashFunction
@@ -92,6 +92,8 @@ class GPHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         What the callback saw.
     seconds_ : dict
         Training time by phase.
+    classes_, class_codes_ : arrays of shape [c] and [c, n_bits]
+        With class labels: the classes, and the commonest code, as bits, that each got in training. Not saved.
     n_features_in_ : int
         Width of the training rows.
 
@@ -163,7 +165,7 @@ class GPHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         own = self.__dict__
         before: dict[str, Any] = {name: own[name] for name in ("n_features_in_", "feature_names_in_") if name in own}
         try:
-            trained = self._train(X, y, settings)
+            trained, labelled = self._train(X, y, settings)
         except BaseException:
             own.pop("n_features_in_", None)
             own.pop("feature_names_in_", None)
@@ -175,9 +177,15 @@ class GPHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         self.sweeps_ = trained.sweeps
         self.leave_one_out_score_ = trained.sweeps[-1].leave_one_out
         self.seconds_ = trained.seconds
+        own.pop("classes_", None)
+        own.pop("class_codes_", None)
+        if labelled:
+            labels = np.asarray(y).reshape(-1)
+            self.classes_, self.class_codes_ = diagnostics.dominant_codes((trained.codes > 0).astype(np.uint8), labels)
         return self
 
-    def _train(self, X: ArrayLike, y: ArrayLike | Pairs | None, settings: Settings) -> training.Trained:
+    def _train(self, X: ArrayLike, y: ArrayLike | Pairs | None, settings: Settings) -> tuple[training.Trained, bool]:
+        """Outcome of training, and whether y was class labels."""
         features = validation.features(self, X, reset=True)
         supervision = validation.supervision(y, len(features), self.balance_pairs)
         if settings.n_inducing > len(features):
@@ -202,7 +210,7 @@ class GPHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
                 ConvergenceWarning,
                 stacklevel=3,
             )
-        return trained
+        return trained, isinstance(supervision, Signatures) and supervision.exact
 
     def encode(self, X: ArrayLike) -> NDArray[np.uint8]:
         """Packed codes, uint8 [n, ceil(n_bits / 8)]; bit j in numpy's `packbits` order, spare bits zero."""

@@ -222,3 +222,18 @@ def test_a_gzip_bomb_stays_packed(tmp_path):
     path.write_bytes(buffer.getvalue())
     with pytest.raises(DataError, match="more than the 1000 bytes"):
         archives.read_gzip(path, 1000)
+
+
+@pytest.mark.parametrize(
+    "fault", [ValueError("a date"), OverflowError("too large"), UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid")]
+)
+@pytest.mark.parametrize("module", [tarfile, zipfile])
+def test_other_faults_of_the_libraries_name_the_archive(tmp_path, monkeypatch, fault, module):
+    def fail(*arguments, **options):
+        raise fault
+
+    path = tmp_path / "archive"
+    path.write_bytes(b"PK" if module is zipfile else bytes(1024))
+    monkeypatch.setattr(module, "open" if module is tarfile else "ZipFile", fail)
+    with pytest.raises(DataError, match="archive' is truncated, altered or no archive"):
+        list(archives.members(path, archives.Limits(100, 10)))

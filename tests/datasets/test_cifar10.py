@@ -1,3 +1,6 @@
+import os
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -68,6 +71,14 @@ def test_a_damaged_file_is_named(tmp_path, monkeypatch, fault, packed):
     files["data_batch_4.bin"] = content[:-1] if fault == "short" else content[:-1] + bytes([content[-1] ^ 1])
     (cifar10_archive if packed else write)(tmp_path, files)
     with pytest.raises(DataError, match=r"data_batch_4\.bin'.* (has 21510 bytes; wanted are 21511|is damaged)"):
+        cifar10.load(tmp_path)
+
+
+def test_an_unpacked_file_of_another_size_is_not_read(tmp_path, monkeypatch):
+    write(tmp_path, cifar10_files(monkeypatch))
+    os.truncate(tmp_path / cifar10.FOLDER / "data_batch_1.bin", 1 << 34)
+    monkeypatch.setattr(Path, "read_bytes", None)
+    with pytest.raises(DataError, match=rf"data_batch_1\.bin' has {1 << 34} bytes; wanted are"):
         cifar10.load(tmp_path)
 
 

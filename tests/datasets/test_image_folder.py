@@ -87,11 +87,24 @@ def test_files_that_are_no_pictures_are_named_skipped_and_counted(folder):
     assert len(image_folder.read(folder).skipped) == 3
 
 
-def test_damage_below_the_header_is_found_only_by_a_whole_look(folder):
+def test_damage_below_the_header_is_found(folder):
     path = paint(folder / "dog" / "5.png", size=(50, 50))
     path.write_bytes(path.read_bytes()[:2000])
-    assert len(image_folder.read(folder, whole=False).paths) == 11
-    assert len(image_folder.read(folder).paths) == 10
+    paint(folder / "dog" / "pixel.gif", size=(1, 1))
+    found = image_folder.read(folder)
+    assert len(found.paths) == 10
+    assert below(folder, [path for path, _ in found.skipped]) == ["dog/5.png", "dog/pixel.gif"]
+    assert "pixel.gif' has 1 × 1 pixels" in found.skipped[1].reason
+
+
+@pytest.mark.parametrize(("fault", "travels"), [(PermissionError(13, "no"), False), (OSError(5, "disk"), True)])
+def test_a_fault_of_the_disk_is_no_reason_to_skip(folder, monkeypatch, fault, travels):
+    def fail(*arguments):
+        raise fault
+
+    monkeypatch.setattr(pictures, "check", fail)
+    with pytest.raises(OSError if travels else DataError, match="disk" if travels else "none of the 10 files"):
+        image_folder.read(folder)
 
 
 def test_none_is_left(tmp_path):
@@ -146,9 +159,30 @@ def test_links_out_of_the_folder_are_ignored(folder, tmp_path):
     (folder / "dog" / "circle").symlink_to(folder)
     found = image_folder.read(folder)
     assert found.classes == ("cat", "dog")
-    assert sorted(below(folder, [path for path, _ in found.skipped])) == ["cat/link.png", "cat/nowhere.png", "elephant"]
-    assert len(found.paths) == 11
+    assert sorted(below(folder, [path for path, _ in found.skipped])) == [
+        "cat/inside.png",
+        "cat/link.png",
+        "cat/nowhere.png",
+        "elephant",
+    ]
+    assert len(found.paths) == 10
     assert not any("circle" in path.parts for path in found.paths)
+
+
+def test_no_link_within_the_folder_makes_a_picture_count_twice(folder):
+    hidden = paint(folder / ".store" / "kept.png", 77)
+    (folder / "cat" / "first.png").symlink_to(hidden)
+    (folder / "cat" / "second.png").symlink_to(hidden)
+    (folder / "cat" / "-before.png").symlink_to(folder / "dog" / "0.jpg")
+    (folder / "cat" / "round.png").symlink_to("round.png")
+    (folder / "animal").symlink_to(folder / "dog")
+    found = image_folder.read(folder)
+    assert found.classes == ("cat", "dog")
+    assert len({path.resolve() for path in found.paths}) == len(found.paths) == 11
+    assert folder / "cat" / "first.png" in found.paths
+    reasons = {path.relative_to(folder).as_posix(): reason for path, reason in found.skipped}
+    assert "is a link to a picture that counts already" in reasons["cat/second.png"]
+    assert {"cat/-before.png", "cat/round.png", "animal/0.jpg", "animal/big/3.jpg"} <= set(reasons)
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
@@ -175,6 +209,7 @@ dog/big/3.jpg,1,0,1
     [
         (LISTED, ("large", "pet", "small"), [[0, 1, 1], [0, 0, 0], [1, 1, 0]]),
         (LISTED.removeprefix("path,tags\n"), ("large", "pet", "small"), [[0, 1, 1], [0, 0, 0], [1, 1, 0]]),
+        ("path,pet\ncat/0.png,1\ncat/1.png,0\ndog/big/3.jpg,1\n", ("pet",), [[1], [0], [1]]),
         (MATRIX, ("pet", "small", "large"), [[1, 1, 0], [0, 0, 0], [1, 0, 1]]),
     ],
 )
@@ -207,6 +242,9 @@ def test_tags(folder, text, classes, y):
         ("path,a,b\ncat/0.png,0,0\n", "no picture of .* has a tag"),
         ("path,a,a\ncat/0.png,1,0\n", "line 1: wanted is the header"),
         ("cat/0.png,1,0\n", "line 1: wanted is the header"),
+        ("path,pet\ncat/0.png,a;b\n", "line 2: 'a;b'; wanted is 0 or 1"),
+        ("path\ncat/0.png\n", "line 1: wanted is the header"),
+        ("cat/0.png,1\ncat/1.png,0\n", "has 0 and 1 for tags"),
         ("", "is empty"),
         ("path,tags\n", "is empty"),
         ('path,tags\n"cat/0.png,a', "no readable CSV"),

@@ -2,6 +2,7 @@ import gzip
 import http.server
 import threading
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -68,6 +69,14 @@ def test_a_bomb_stays_packed(tmp_path, monkeypatch):
     write_mnist(tmp_path, mnist_files(monkeypatch))
     monkeypatch.setattr(mnist, "MAX_BYTES", 1000)
     with pytest.raises(DataError, match=r"train-images-idx3-ubyte\.gz' unpacks to more than the 1000 bytes"):
+        mnist.load(tmp_path)
+
+
+def test_an_unpacked_file_too_large_is_not_read(tmp_path, monkeypatch):
+    write_mnist(tmp_path, mnist_files(monkeypatch), packed=False)
+    monkeypatch.setattr(mnist, "MAX_BYTES", 1000)
+    monkeypatch.setattr(Path, "read_bytes", None)
+    with pytest.raises(DataError, match=r"train-images-idx3-ubyte' has \d+ bytes; wanted are at most 1000"):
         mnist.load(tmp_path)
 
 

@@ -33,6 +33,7 @@ def test_the_official_split(tmp_path, monkeypatch, below):
 def test_without_the_split_a_fixed_one_is_made(tmp_path, monkeypatch):
     _, made = write_nuswide(tmp_path, monkeypatch, [""])
     data = nuswide.load(tmp_path)
+    assert "not verified" in data.source
     order = np.random.default_rng(0).permutation(70)
     counts, tags = made[""]
     assert_holds(data.train, counts[order[:40]], tags[order[:40]])

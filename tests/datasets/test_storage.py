@@ -1,5 +1,6 @@
 """Downloads against a real server on this machine; no other address is ever reached."""
 
+import concurrent.futures
 import contextlib
 import http.server
 import io
@@ -8,6 +9,8 @@ import re
 import socket
 import sys
 import threading
+import time
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -95,6 +98,36 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="needs locks")
+def test_of_several_at_once_one_downloads(server, tmp_path):
+    started, go_on = threading.Event(), threading.Event()
+
+    def wait(*_):
+        started.set()
+        assert go_on.wait(30)
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        first = pool.submit(fetch, server, tmp_path, "plain", progress=wait)
+        assert started.wait(30)
+        others = [pool.submit(fetch, server, tmp_path, "plain") for _ in range(3)]
+        time.sleep(0.2)
+        assert not any(other.done() for other in others)
+        go_on.set()
+        assert {job.result(30) for job in (first, *others)} == {tmp_path / "data.bin"}
+    assert (tmp_path / "data.bin").read_bytes() == CONTENT
+    assert len(server.requests) == 1
+    assert names(tmp_path) == ["data.bin"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs locks")
+def test_whoever_waited_in_vain_tries_as_well(server, tmp_path):
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        jobs = [pool.submit(fetch, server, tmp_path, "gone") for _ in range(4)]
+        assert all(isinstance(job.exception(30), storage.DataMissingError) for job in jobs)
+    assert len(server.requests) == 4
+    assert names(tmp_path) == []
+
+
 def test_a_file_comes_whole_and_progress_is_told(server, tmp_path):
     calls = []
     path = fetch(server, tmp_path / "new" / "folder", "plain", progress=lambda *call: calls.append(call))
@@ -172,6 +205,13 @@ def test_a_wrong_checksum_is_an_error_and_nothing_stays(server, tmp_path):
     assert len(server.requests) == 1
 
 
+def test_wrong_content_and_an_unreachable_address_say_what_to_do_by_hand(server, tmp_path):
+    with pytest.raises(DataError, match="holds something else") as caught:
+        fetch(server, tmp_path, "gone", "another")
+    for words in ("404", f"By hand: download {server.address}/gone/data.bin", str(tmp_path), storage.VARIABLE):
+        assert words in str(caught.value)
+
+
 @pytest.mark.parametrize(("manner", "words"), [("plain", "holds 1048576 bytes"), ("endless", "more than 99999 bytes")])
 def test_more_than_the_limit_is_refused(server, tmp_path, manner, words):
     with pytest.raises(DataError, match=words):
@@ -196,6 +236,18 @@ def test_no_redirection_leads_away_from_https(server, tmp_path, target):
     server.elsewhere = target
     with pytest.raises(storage.DataMissingError, match="only addresses that begin with https"):
         fetch(server, tmp_path, "elsewhere")
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["http://127.0.0.1/a", "http://localhost/a", "https://localhost/a", "https://127.1.2.3/a", "https://[::1]/a"],
+)
+def test_no_redirection_leads_from_elsewhere_to_this_machine(target):
+    handler = transfer._SafeRedirects()
+    request = urllib.request.Request("https://data.example/a")
+    with pytest.raises(transfer.UnreachableError, match="to this machine is not followed"):
+        handler.redirect_request(request, io.BytesIO(), 302, "Found", {}, target)
+    assert handler.redirect_request(request, io.BytesIO(), 302, "Found", {}, "https://other.example/a") is not None
 
 
 @pytest.mark.parametrize("url", ["http://data.example/a", "file:///etc/hostname", "ftp://127.0.0.1/a"])

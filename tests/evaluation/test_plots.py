@@ -215,7 +215,7 @@ def test_calibration_says_its_error_and_shows_the_diagonal(matplotlib, reports):
     assert f"expected calibration error {found['calibration_error']:.4f}" in texts(figure)
     curve, below = figure.axes
     assert curve.lines[0].get_xydata().tolist() == [[0, 0], [1, 1]]
-    assert [bar.get_height() for bar in below.patches] == found["counts"]
+    assert [bar.get_height() for bar in below.patches] == found["curve"]["counts"]
     with pytest.raises(ValueError, match="the report of Projections, 16 bits has no calibration"):
         plots.calibration(reports[1])
 
@@ -242,7 +242,7 @@ def test_the_trace_is_shaded_where_codes_were_fixed(matplotlib, reports):
 @pytest.mark.parametrize("n_bits", [1, 2, 130])
 def test_codes_of_any_length(matplotlib, reports, n_bits):
     changed = copy.deepcopy(reports[0])
-    changed["results"]["codes"] |= {"balance": [0.25] * n_bits, "correlation": np.eye(n_bits).tolist()}
+    changed["results"]["codes"]["bits"] = {"balance": [0.25] * n_bits, "correlation": np.eye(n_bits).tolist()}
     figure = plots.codes(changed)
     assert len(figure.axes[0].patches) == n_bits
     assert figure.axes[1].images[0].get_array().shape == (n_bits, n_bits)

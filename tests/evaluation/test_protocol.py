@@ -8,7 +8,7 @@ from sklearn.base import BaseEstimator
 
 import gphash
 from gphash import GPHasher
-from gphash.evaluation import metrics, protocol, report
+from gphash.evaluation import diagnostics, metrics, protocol, report
 from gphash.evaluation.protocol import Rows
 from tests import digits
 
@@ -146,7 +146,7 @@ def test_classes_that_training_has_not_seen_are_left_out_of_calibration():
     train = Rows([[0.0, 1.0], [1.0, 0.0]], ["a", "b"])
     test = Rows([[0.25, 0.75], [0.75, 0.25], [0.5, 0.5]], ["a", "b", "new"])
     found = protocol.leave_one_out(Given(), test, train)
-    assert found["calibration"]["counts"].sum() == 4
+    assert found["calibration"]["curve"]["counts"].sum() == 4
     assert found["calibration"]["calibration_error"] == pytest.approx(0.25)
     strangers = Rows(test.X, ["x", "y", "z"])
     assert "calibration" not in protocol.leave_one_out(Given(), strangers, train)
@@ -160,7 +160,11 @@ def test_a_report_states_what_it_rests_on(reported):
     assert "averaged" in stated["ties"]
     assert stated["rankings"] == ["hamming", "expected"]
     assert reported["gphash"] == gphash.__version__
-    assert reported["data"] == DATA
+    assert stated["database_rows_seen_in_training"] == 0
+    assert "left out" in stated["nothing_to_find"]
+    assert {name: reported["data"][name] for name in DATA} == DATA
+    assert reported["data"]["rows"].keys() == {"training", "queries"}
+    assert {"numpy", "scipy", "scikit-learn", "numba"} == reported["versions"].keys()
     method = reported["method"]
     assert method["name"] == "GPHasher"
     assert method["parameters"]["n_bits"] == 8
@@ -188,10 +192,11 @@ def test_a_report_survives_its_file(reported, tmp_path):
 def test_every_figure_of_a_report_is_in_the_list_of_metrics(reported):
     results = reported["results"]
     for ranking in ("hamming", "expected"):
-        assert results[ranking].keys() - {"curve", "radius", "queries_with_nothing_to_find"} <= metrics.METRICS.keys()
-    assert results["calibration"]["calibration_error"] == results["calibration"]["error"]
-    assert len(results["codes"]["balance"]) == 8
-    assert results["codes"]["mean_bit_entropy"] == pytest.approx(np.mean(results["codes"]["bit_entropy"]))
+        assert results[ranking].keys() - {"curve", "radius"} <= metrics.METRICS.keys()
+    assert results["calibration"].keys() - {"curve"} <= metrics.METRICS.keys()
+    assert results["codes"].keys() - {"bits"} <= metrics.METRICS.keys()
+    assert len(results["codes"]["bits"]["balance"]) == 8
+    assert results["codes"]["bit_entropy"] == pytest.approx(np.mean(results["codes"]["bits"]["entropy"]))
 
 
 def test_the_same_seed_gives_the_same_figures(reported):
@@ -204,7 +209,7 @@ def test_the_same_seed_gives_the_same_figures(reported):
 def test_one_bit_and_one_row_can_be_measured():
     found = protocol.leave_one_out(Given(), Rows([[0.75]], [1]), Rows([[1.0], [0.0]], [1, 2]))
     assert np.isnan(found["hamming"]["map"])
-    assert found["codes"]["mean_correlation"] == 0
+    assert found["codes"]["bit_correlation"] == 0
     assert found["calibration"]["calibration_error"] == 0.25
 
 
@@ -217,18 +222,98 @@ def test_a_summary_has_mean_and_spread_over_seeds():
     assert found["hamming.map"]["mean"] == pytest.approx(np.mean(values))
     assert found["hamming.map"]["spread"] == pytest.approx(np.std(values, ddof=1))
     assert found["hamming.map"]["spread"] > 0
-    assert {"hamming.precision_at_k.10", "hamming.precision_within_radius", "codes.distinct"} <= found.keys()
+    assert {"hamming.precision_at_k.10", "hamming.precision_within_radius", "codes.distinct_codes"} <= found.keys()
     assert not any("curve" in name for name in found)
-    assert protocol.summarise(reports[:1])["hamming.map"] == {"mean": values[0], "spread": 0.0}
+    assert protocol.summarise(reports[:1])["hamming.map"] == {"mean": values[0], "spread": None}
 
 
-def test_a_summary_keeps_what_all_reports_have(reported):
+def test_a_summary_of_reports_that_differ_in_more_than_the_seed_is_refused(reported):
     other = protocol.run(lambda seed: Projections(8, seed), rows(TRAIN), rows(TEST), DATA)
-    found = protocol.summarise(iter([reported, other]))
-    assert "hamming.map" in found
-    assert "expected.map" not in found
+    with pytest.raises(ValueError, match="differ in more than their seeds"):
+        protocol.summarise([reported, other])
+    with pytest.raises(ValueError, match="give each seed once"):
+        protocol.summarise([reported, reported])
+
+
+def test_several_seeds_make_one_record():
+    make = lambda seed: Projections(8, seed)  # noqa: E731
+    found = protocol.repeat(make, rows(TRAIN), rows(TEST), DATA, seeds=range(3))
+    assert [one["protocol"]["seed"] for one in found["runs"]] == [0, 1, 2]
+    assert found["summary"] == protocol.summarise(found["runs"])
+
+
+def test_rows_that_training_has_seen_are_counted():
+    made = protocol.run(lambda seed: Projections(8, seed), rows(TRAIN), rows(TEST), DATA, stored=rows(TRAIN))
+    assert made["protocol"]["database_rows_seen_in_training"] == made["protocol"]["database_rows"] == 400
+    assert made["protocol"]["queries_in_database"] == 0
+    again = protocol.run(lambda seed: Projections(8, seed), rows(TRAIN), rows(TEST), DATA, stored=rows(TEST))
+    assert again["protocol"]["queries_in_database"] == 160
+
+
+@pytest.mark.parametrize("data", [{}, {"name": "x", "features": "y"}])
+def test_a_report_that_does_not_say_its_data_is_refused(data):
+    with pytest.raises(ValueError, match=r"data lacks .*checksum"):
+        protocol.run(lambda seed: Projections(8, seed), rows(TRAIN), rows(TEST), data)
+
+
+def test_calibration_is_judged_by_the_codes_that_classes_got_in_training(hasher):
+    assert hasher.class_codes_.shape == (10, 8)
+    found = protocol.leave_one_out(hasher, rows(TEST), rows(TRAIN))
+    truths = diagnostics.true_bits(rows(TEST).y, hasher.classes_, hasher.class_codes_)
+    wanted = diagnostics.calibrate(hasher.bit_probabilities(rows(TEST).X), truths).error
+    assert found["calibration"]["calibration_error"] == wanted
 
 
 def test_a_summary_of_nothing_is_refused():
     with pytest.raises(ValueError, match="no reports"):
         protocol.summarise([])
+
+
+class Wrong(Projections):
+    """A method that gives something else than it should."""
+
+    def __init__(self, what):
+        super().__init__(8, 0)
+        self.what = what
+
+    def transform(self, X):
+        bits = super().transform(X)
+        return 2 * bits.astype(np.int8) - 1 if self.what == "signs" else bits
+
+    def encode(self, X):
+        bits = super().transform(X)
+        order = "little" if self.what == "order" else "big"
+        return bits if self.what == "unpacked" else np.packbits(bits, axis=1, bitorder=order)
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("signs", r"Wrong.transform gives shape \(160, 8\) with values from -1 to 1"),
+        ("unpacked", r"Wrong.encode gives uint8 of shape \(160, 8\)"),
+        ("order", "packed by numpy.packbits"),
+    ],
+)
+def test_a_method_that_breaks_the_contract_is_refused(what, message):
+    with pytest.raises(ValueError, match=message):
+        protocol.database(Wrong(what).fit(*rows(TRAIN)), rows(TEST), rows(OTHER))
+
+
+@pytest.mark.parametrize("shape", [(160, 4), (160, 16)])
+def test_probabilities_of_another_width_are_refused(shape):
+    class Unsure(Projections):
+        def bit_probabilities(self, X):
+            return np.full(shape, 0.5)
+
+    with pytest.raises(ValueError, match=r"Unsure\.bit_probabilities gives shape"):
+        protocol.leave_one_out(Unsure(8, 0).fit(*rows(TRAIN)), rows(TEST))
+
+
+def test_rows_and_labels_that_do_not_match_are_refused(hasher):
+    test = rows(TEST)
+    with pytest.raises(ValueError, match="queries has 160 rows of X and 100 of y"):
+        protocol.database(hasher, Rows(test.X, test.y[:100]), rows(OTHER))
+    with pytest.raises(ValueError, match="labels of one kind"):
+        protocol.database(hasher, test, Rows(rows(OTHER).X, rows(OTHER).y.astype(str)))
+    with pytest.raises(ValueError, match="radius=-1; give a whole number"):
+        protocol.leave_one_out(hasher, test, radius=-1)

@@ -18,7 +18,7 @@ def test_a_report_says_what_made_it():
     made = a_report(map=0.5)
     assert made["format"] == report.FORMAT
     assert made["gphash"] == gphash.__version__
-    assert made["numpy"] == np.__version__
+    assert made["versions"]["numpy"] == np.__version__
     assert {"python", "machine", "protocol", "data", "method", "results"} <= made.keys()
 
 

@@ -264,7 +264,8 @@ def test_one_row_left_out_of_itself_finds_nothing():
     for found in (case.by_hamming(), case.by_expected()):
         assert np.isnan(found.average_precision).tolist() == [True]
         assert found.depths.tolist() == [0] * len(DEPTHS)
-        assert np.isnan([found.average_precision_at, found.precision_at, found.recall_at]).all()
+        assert np.isnan([found.average_precision_at, found.recall_at]).all()
+        assert not found.precision_at.any()
 
 
 def test_queries_with_nothing_to_find_are_left_out_of_means():

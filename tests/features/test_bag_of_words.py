@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from gphash.features import bag_of_words, pictures
+from gphash.features import bag_of_words, greys
 from gphash.features.bag_of_words import Codebook
 
 needs_opencv = pytest.mark.skipif(
@@ -108,7 +108,7 @@ def test_large_pictures_are_reduced():
     (image,) = scenes(1)
     large = np.kron(image, np.ones((9, 9), np.uint8))
     height, width = large.shape
-    reduced = pictures.reduce(pictures.grey(large[None]), bag_of_words.LONGEST, 1)
+    reduced = greys.reduce(greys.grey(large[None]), bag_of_words.LONGEST, 1)
     assert max(reduced.shape) == bag_of_words.LONGEST < max(height, width)
     codebook = bag_of_words.fit([large], 5, random_state=0)
     np.testing.assert_array_equal(
@@ -169,6 +169,13 @@ def test_counts_are_weighed_by_the_root_of_their_share():
     weighed = bag_of_words.weigh(counts)
     assert weighed.dtype == np.float32
     np.testing.assert_allclose(weighed, [[0.5, 0, np.sqrt(0.75)], [0, 0, 0], [0.6, 0.8, 0]], rtol=1e-6)
+
+
+def test_counts_are_weighed_in_blocks(monkeypatch):
+    counts = np.random.default_rng(0).integers(0, 9, (50, 7), dtype=np.uint16)
+    expected = bag_of_words.weigh(counts)
+    monkeypatch.setattr(bag_of_words, "_BLOCK_ROWS", 8)
+    np.testing.assert_array_equal(bag_of_words.weigh(counts), expected)
 
 
 @pytest.mark.parametrize(

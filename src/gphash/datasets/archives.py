@@ -243,10 +243,14 @@ def _named(path: Path) -> Iterator[None]:
         gzip.BadGzipFile,
         zlib.error,
         EOFError,
+        ValueError,  # UnicodeDecodeError is one of them
+        OverflowError,
         NotImplementedError,  # a version of the format that zipfile does not know
     )
     try:
         yield
+    except DataError:
+        raise
     except faults as error:
         raise DataError(
             f"{str(path)!r} is truncated, altered or no archive: {str(error) or type(error).__name__}"

@@ -88,7 +88,10 @@ def load(
 def _from_folder(unpacked: Path) -> Iterator[tuple[str, str, bytes]]:
     """Name, label for messages, and content of every file wanted."""
     for name in MD5:
-        yield name, repr(str(unpacked / name)), (unpacked / name).read_bytes()
+        path = unpacked / name
+        if (size := path.stat().st_size) != N_RECORDS * RECORD_BYTES:
+            raise DataError(f"{str(path)!r} has {size} bytes; wanted are {N_RECORDS * RECORD_BYTES}")
+        yield name, repr(str(path)), path.read_bytes()
 
 
 def _from_archive(path: Path) -> Iterator[tuple[str, str, bytes]]:

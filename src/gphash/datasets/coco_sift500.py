@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gphash.datasets import splitting, storage, visual_words
+from gphash.datasets import splitting, storage
 from gphash.datasets.dataset import DataError, Dataset, Split, array_checksum
 from gphash.datasets.progress import Progress
+from gphash.features import bag_of_words
 
 NAME = "COCO-SIFT500"
 SOURCE = "MS-COCO photographs as counts over a codebook of 500 SIFT words, made for gphash"
@@ -87,7 +88,7 @@ def load(
     tags = np.ascontiguousarray(arrays["Y"][:, keep])
     classes = tuple(CATEGORIES[number] for number in arrays["label_ids"][keep].tolist())
     rows = np.flatnonzero(tags.any(axis=1))
-    X, tags = visual_words.root_frequencies(arrays["X"][rows]), tags[rows]
+    X, tags = bag_of_words.weigh(arrays["X"][rows]), tags[rows]
     if len(rows) <= N_TEST:
         raise DataError(f"{str(path)!r} has {len(rows)} photographs with a tag; wanted are more than {N_TEST}")
     train, test = (Split(X[part], tags[part], None) for part in splitting.at_random(len(rows), N_TEST, SEED))

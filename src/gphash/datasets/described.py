@@ -1,16 +1,33 @@
-"""From images to features: GIST of every picture, computed once and kept in the user's cache folder."""
+"""From images to features: descriptors of every picture, computed once and kept in the user's cache folder.
 
+Arrays are kept as a whole. Files are kept one by one, by the SHA-256 of their bytes, and decoded a few at a time, so
+that a folder may be larger than memory and adding a picture costs no more than that picture.
+"""
+
+import hashlib
+import itertools
 import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gphash.datasets import pictures, storage
-from gphash.datasets.dataset import Dataset, Split
-from gphash.features import cache, gist
+from gphash.datasets.dataset import DataError, Dataset, Skipped, Split
+from gphash.features import bag_of_words, cache, gist
 
-FEATURES = "GIST, 512 dimensions"
+FEATURES = f"GIST, {gist.DIMENSION} dimensions, pictures over {gist.LONGEST} pixels reduced"
+
+
+class _Descriptor(NamedTuple):
+    """How pictures become rows, and everything that decides the rows."""
+
+    name: str
+    version: int
+    parameters: Mapping[str, Any]
+    describe: Callable[[Iterable[NDArray[Any]]], NDArray[np.float32]]
 
 
 def by_gist(dataset: Dataset, folder: str | os.PathLike[str] | None = None, n_jobs: int | None = -1) -> Dataset:
@@ -25,30 +42,159 @@ def by_gist(dataset: Dataset, folder: str | os.PathLike[str] | None = None, n_jo
         itself may be read-only.
     n_jobs
         Threads.
+
+    Returns
+    -------
+    dataset
+        Without the rows of files that have turned out to be no pictures; `skipped` names them.
+
+    Raises
+    ------
+    DataError
+        If no picture of a split is left.
     """
-    if dataset.train.X is not None and dataset.test.X is not None:
+    if _has_features(dataset):
         return dataset
-    place = storage.cache_dir() / "gphash" / "descriptors" if folder is None else Path(folder)
-    train, test = (_described(split, place, n_jobs) for split in (dataset.train, dataset.test))
-    return dataset._replace(train=train, test=test, features=FEATURES)
 
-
-def _described(split: Split, folder: Path, n_jobs: int | None) -> Split:
-    if split.images is None:
-        raise ValueError("the data set has neither features nor images; wanted is one of them.")
-    if isinstance(split.images, np.ndarray):
-        return split._replace(X=_kept(split.images, folder, n_jobs))
-    opened = [pictures.open_picture(path) for path in split.images]
-    return split._replace(X=_kept(opened, folder, n_jobs))
-
-
-def _kept(
-    images: "NDArray[np.uint8] | list[NDArray[np.uint8]]", folder: Path, n_jobs: int | None
-) -> NDArray[np.float32]:
-    def compute(images: "NDArray[np.uint8] | list[NDArray[np.uint8]]") -> NDArray[np.float32]:
+    def describe(images: Iterable[NDArray[Any]]) -> NDArray[np.float32]:
         if isinstance(images, np.ndarray):
             return gist.describe(images, n_jobs=n_jobs)
         return gist.describe_each(images, n_jobs=n_jobs)
 
-    found: NDArray[np.float32] = cache.cached(compute, images, "gist", gist.VERSION, {}, folder)
-    return found
+    return _described(dataset, _Descriptor("gist", gist.VERSION, {}, describe), _place(folder), FEATURES)
+
+
+def by_bag_of_words(
+    dataset: Dataset,
+    n_words: int = 500,
+    folder: str | os.PathLike[str] | None = None,
+    seed: int = 0,
+    n_jobs: int | None = -1,
+) -> Dataset:
+    """The same data set with bags of visual words as features; one that has features is handed back as it is.
+
+    Parameters
+    ----------
+    dataset
+        With images: arrays, or paths of pictures.
+    n_words
+        Number of words of the codebook, which is learned from the images to train with.
+    folder
+        Where codebook and counts are kept, as for `by_gist`.
+    seed
+        Decides the codebook.
+    n_jobs
+        Threads.
+
+    Returns
+    -------
+    dataset
+        As for `by_gist`; X holds the square roots of the words' frequencies.
+
+    Raises
+    ------
+    DataError
+        If no picture of a split is left.
+    """
+    if _has_features(dataset):
+        return dataset
+    place = _place(folder)
+    words = _codebook(_images(dataset.train), n_words, place, seed, n_jobs)
+    codebook = bag_of_words.Codebook(words)
+    counting = _Descriptor(
+        "words",
+        bag_of_words.VERSION,
+        {"words": words},
+        lambda images: bag_of_words.describe(codebook, images, n_jobs=n_jobs),
+    )
+    features = f"square roots of the frequencies of {n_words} SIFT words, learned from the training images, seed {seed}"
+    counted = _described(dataset, counting, place, features)
+    train, test = (_weighed(split) for split in (counted.train, counted.test))
+    return counted._replace(train=train, test=test)
+
+
+def _has_features(dataset: Dataset) -> bool:
+    return dataset.train.X is not None and dataset.test.X is not None
+
+
+def _place(folder: str | os.PathLike[str] | None) -> Path:
+    return storage.cache_dir() / "gphash" / "descriptors" if folder is None else Path(folder)
+
+
+def _images(split: Split) -> NDArray[np.uint8] | Sequence[Path]:
+    if split.images is None:
+        raise ValueError("the data set has neither features nor images; wanted is one of them.")
+    return split.images
+
+
+def _weighed(split: Split) -> Split:
+    assert split.X is not None
+    return split._replace(X=bag_of_words.weigh(split.X))
+
+
+def _described(dataset: Dataset, descriptor: _Descriptor, folder: Path, features: str) -> Dataset:
+    skipped: list[Skipped] = []
+    train, test = (_described_split(split, descriptor, folder, skipped) for split in (dataset.train, dataset.test))
+    return dataset._replace(train=train, test=test, features=features, skipped=(*dataset.skipped, *skipped))
+
+
+def _described_split(split: Split, descriptor: _Descriptor, folder: Path, skipped: list[Skipped]) -> Split:
+    name, version, parameters, describe = descriptor
+    images = _images(split)
+    if isinstance(images, np.ndarray):
+        return split._replace(X=cache.cached(describe, images, name, version, parameters, folder))
+
+    faults: dict[Path, str] = {}
+
+    def compute(numbers: Sequence[int]) -> tuple[Sequence[int], NDArray[np.float32]]:
+        opened = _opened([images[number] for number in numbers], faults)
+        first = next(opened, None)
+        if first is None:
+            return [], np.empty((0, 0), dtype=np.float32)
+        rows = describe(itertools.chain([first], opened))
+        return [number for number in numbers if images[number] not in faults], rows
+
+    digests = [_digest(path) for path in images]
+    decoded = {"pixels": pictures.VERSION, **parameters}
+    kept, X = cache.cached_rows(compute, digests, name, version, decoded, folder)
+    # Of equal files one has been opened, and its fault is theirs.
+    reasons = {digest: faults[path] for digest, path in zip(digests, images, strict=True) if path in faults}
+    lost = sorted(set(range(len(images))) - set(kept))
+    skipped.extend(Skipped(images[number], reasons[digests[number]]) for number in lost)
+    if not kept:
+        raise DataError(f"none of the {len(images)} files is a picture that can be described: {skipped[-1].reason}")
+    return Split(X, split.y[kept], [images[number] for number in kept])
+
+
+def _codebook(
+    images: NDArray[np.uint8] | Sequence[Path], n_words: int, folder: Path, seed: int, n_jobs: int | None
+) -> NDArray[np.float32]:
+    def fit(_: NDArray[Any]) -> NDArray[np.float32]:
+        source = images if isinstance(images, np.ndarray) else _opened(images, {})
+        return bag_of_words.fit(source, n_words, random_state=seed, n_jobs=n_jobs).words[None]
+
+    # One codebook for all of them: what is described is a single thing, made of every image.
+    parameters: dict[str, Any] = {"n_words": n_words, "seed": seed}
+    if isinstance(images, np.ndarray):
+        whole: NDArray[Any] = images[None]
+    else:
+        parameters["pixels"] = pictures.VERSION
+        whole = np.frombuffer(b"".join(_digest(path) for path in images), dtype=np.uint8)[None]
+    (words,) = cache.cached(fit, whole, "codebook", bag_of_words.VERSION, parameters, folder)
+    return np.asarray(words, dtype=np.float32)
+
+
+def _digest(path: Path) -> bytes:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").digest()
+
+
+def _opened(paths: Iterable[Path], faults: dict[Path, str]) -> Iterator[NDArray[np.uint8]]:
+    """The pictures one after another; those that are none are left out and noted."""
+    for path in paths:
+        try:
+            pixels = pictures.open_picture(path)
+        except pictures.PictureError as error:
+            faults[path] = str(error)
+        else:
+            yield pixels

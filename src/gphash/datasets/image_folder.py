@@ -1,7 +1,7 @@
 """Any folder of pictures as a data set.
 
 Classes: a subfolder for each, with its pictures anywhere below it. Tags: a file ``tags.csv`` in the folder, in either
-of two forms, the second with the header; paths are relative to the folder and have forward slashes::
+of two forms, the second with the header and one tag or more. Paths are relative to the folder, with forward slashes::
 
     path,tags                     path,cat,dog,garden
     a/001.jpg,cat;garden          a/001.jpg,1,0,1
@@ -9,7 +9,7 @@ of two forms, the second with the header; paths are relative to the folder and h
 
 Pictures are looked at while loading, and decoded again, one by one, by whoever needs their pixels
 (`pictures.open_picture`). A file that holds no picture is skipped and reported; so is a link that leads out of the
-folder. Files whose names begin with a dot are no part of the data.
+folder, or to a picture that counts already. Files whose names begin with a dot are no part of the data.
 """
 
 import csv
@@ -66,7 +66,6 @@ def load(
     progress: Progress | None = None,
     test_share: float = 0.2,
     seed: int = 0,
-    whole: bool = True,
     max_pixels: int = pictures.MAX_PIXELS,
 ) -> Dataset:
     """Load a folder of pictures and split it, classes in proportion.
@@ -83,7 +82,7 @@ def load(
         Which part of the pictures to test with.
     seed
         Decides which ones.
-    whole, max_pixels
+    max_pixels
         As for `read`.
 
     Returns
@@ -102,7 +101,7 @@ def load(
     if not 0 < test_share < 1:
         raise ValueError(f"test_share={test_share!r}; give a number between 0 and 1.")
     folder = storage.data_dir() / SUBFOLDER if data_dir is None else Path(data_dir).expanduser()
-    found = read(folder, progress=progress, whole=whole, max_pixels=max_pixels)
+    found = read(folder, progress=progress, max_pixels=max_pixels)
     n_rows = len(found.paths)
     n_test = max(1, round(test_share * n_rows))
     if found.y.ndim == 1:
@@ -125,7 +124,6 @@ def read(
     folder: str | os.PathLike[str],
     *,
     progress: Progress | None = None,
-    whole: bool = True,
     max_pixels: int = pictures.MAX_PIXELS,
 ) -> ImageFolder:
     """List the pictures of a folder with their classes or tags.
@@ -136,8 +134,6 @@ def read(
         The folder of pictures.
     progress
         Called with the files done and in all.
-    whole
-        Decode every picture once, so that damaged ones are found now; else only headers are read, which is faster.
     max_pixels
         A picture of more is skipped.
     """
@@ -158,12 +154,19 @@ def read(
         classes = ()
 
     kept = []
-    for number, candidate in enumerate(candidates):
+    root = _real(folder)
+    targets = [_real(folder / candidate.name) for candidate in candidates]
+    # Files before links to them, wherever they stand.
+    taken = {target for target, candidate in zip(targets, candidates, strict=True) if target == root / candidate.name}
+    for number, (candidate, target) in enumerate(zip(candidates, targets, strict=True)):
         path = folder / candidate.name
-        if reason := _fault(folder, path, whole, max_pixels):
+        if target != root / candidate.name and target in taken:
+            skipped.append(Skipped(path, f"{str(path)!r} is a link to a picture that counts already"))
+        elif reason := _fault(folder, path, max_pixels):
             skipped.append(Skipped(path, reason))
         else:
             kept.append(candidate)
+            taken.add(target)
             with open(path, "rb") as file:
                 digests[candidate.name] = hashlib.file_digest(file, "sha256").hexdigest()
         if progress is not None:
@@ -220,8 +223,8 @@ def _from_tags(path: Path) -> tuple[list[_Candidate], tuple[str, ...]]:
     if not rows[has_header:]:
         raise DataError(f"{str(path)!r} is empty; wanted are rows of a path and tags")
     columns = tuple(rows[0][1][1:])
-    matrix = len(header) > 2
-    if matrix and (not has_header or len(set(columns)) < len(columns) or not all(columns)):
+    matrix = len(header) > 2 or (has_header and header != ["path", "tags"])
+    if matrix and (not has_header or not columns or len(set(columns)) < len(columns) or not all(columns)):
         raise DataError(f"{str(path)!r}, line 1: wanted is the header 'path' and the tags' names, each once")
 
     candidates: list[_Candidate] = []
@@ -244,8 +247,10 @@ def _from_tags(path: Path) -> tuple[list[_Candidate], tuple[str, ...]]:
         seen.add(name)
         candidates.append(_Candidate(name, tags))
     classes = columns if matrix else tuple(sorted({tag for candidate in candidates for tag in candidate.tags}))
-    if len(classes) < 2:
+    if not matrix and len(classes) < 2:
         raise DataError(f"{str(path)!r} has {len(classes)} different tags; wanted are two or more")
+    if not matrix and set(classes) <= {"0", "1"}:
+        raise DataError(f"{str(path)!r} has 0 and 1 for tags; wanted are names, or a header 'path' and the tags' names")
     return candidates, classes
 
 
@@ -271,18 +276,23 @@ def _inside_name(given: str, label: str) -> str:
 
 
 def _is_inside(folder: Path, path: Path) -> bool:
-    return path.resolve().is_relative_to(folder.resolve())
+    return _real(path).is_relative_to(_real(folder))
 
 
-def _fault(folder: Path, path: Path, whole: bool, max_pixels: int) -> str:
+def _real(path: Path) -> Path:
+    # Unlike Path.resolve, this raises nothing over links in a circle.
+    return Path(os.path.realpath(path))
+
+
+def _fault(folder: Path, path: Path, max_pixels: int) -> str:
     """Why a file is to be skipped, or nothing."""
     if not _is_inside(folder, path):
         return f"{str(path)!r} is a link out of the folder"
     if not path.is_file():  # a folder, a pipe, a device, a link to nowhere
         return f"{str(path)!r} is not a file"
     try:
-        pictures.check(path, max_pixels, whole=whole)
-    except (pictures.PictureError, OSError) as error:
+        pictures.check(path, max_pixels)
+    except (pictures.PictureError, PermissionError) as error:
         return str(error)
     return ""
 

@@ -113,6 +113,8 @@ def _split(folder: Path, image_file: str, label_file: str, digests: dict[str, st
 def _array(folder: Path, name: str, digests: dict[str, str]) -> NDArray[Any]:
     path = folder / name
     if path.is_file():
+        if (size := path.stat().st_size) > MAX_BYTES:
+            raise DataError(f"{str(path)!r} has {size} bytes; wanted are at most {MAX_BYTES}")
         content = path.read_bytes()
     else:
         path = folder / f"{name}.gz"

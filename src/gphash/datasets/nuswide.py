@@ -21,13 +21,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gphash.datasets import dataset, splitting, storage, visual_words
+from gphash.datasets import dataset, splitting, storage
 from gphash.datasets.dataset import DataError, Dataset, Split
 from gphash.datasets.progress import Progress
+from gphash.features import bag_of_words
 
 NAME = "NUS-WIDE"
 PAGE = "https://lms.comp.nus.edu.sg/wp-content/uploads/2019/research/nuswide/NUS-WIDE.html"
-SOURCE = f"T.-S. Chua et al., NUS-WIDE, {PAGE}"
+SOURCE = f"T.-S. Chua et al., NUS-WIDE, {PAGE}; not verified, as there are no official checksums"
 N_CONCEPTS = 81
 N_WORDS = 500
 N_TRAIN = 161_789
@@ -162,7 +163,7 @@ def _features(path: Path, n_rows: int, digests: dict[str, str]) -> NDArray[np.fl
         )
     with open(path, "rb") as file:
         digests[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
-    return visual_words.root_frequencies(counts)
+    return bag_of_words.weigh(counts)
 
 
 def _labels(path: Path, n_rows: int, digests: dict[str, str]) -> NDArray[np.uint8]:

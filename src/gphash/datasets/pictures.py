@@ -4,6 +4,7 @@ Files come from anywhere: only formats that Pillow decodes by itself are tried (
 and the number of pixels is known and bounded before any of them is unpacked.
 """
 
+import errno
 import io
 import os
 import struct
@@ -15,6 +16,8 @@ from numpy.typing import NDArray
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
 MAX_PIXELS = 64_000_000
+MIN_SIDE = 4  # pixels; descriptors divide a picture into 4 × 4 blocks
+VERSION = 1  # of what is decoded: a cache must not serve descriptors of other pixels
 
 Source: TypeAlias = str | os.PathLike[str] | bytes
 
@@ -27,14 +30,16 @@ _DAMAGE = (
     LookupError,
     ArithmeticError,
     RuntimeError,
-    MemoryError,
     struct.error,
     zlib.error,
 )
 
 
+_WITHOUT_RANGE = {"I", "F"}  # 32 bits for each pixel
+
+
 class PictureError(ValueError):
-    """The file is no picture, a damaged one or too large a one; the message names it."""
+    """The file is no picture, a damaged one, too small or too large a one; the message names it."""
 
 
 def open_picture(source: Source, max_pixels: int = MAX_PIXELS) -> NDArray[np.uint8]:
@@ -50,38 +55,45 @@ def open_picture(source: Source, max_pixels: int = MAX_PIXELS) -> NDArray[np.uin
     Returns
     -------
     pixels
-        Grey pictures have three equal channels; what is transparent is white.
+        Grey pictures have three equal channels; what is transparent is white. Those of 32 bits, whole numbers or not,
+        have no fixed range and are stretched from their least to their greatest value.
 
     Raises
     ------
     PictureError
-        If it is no picture, a damaged one, or larger than allowed.
+        If it is no picture, a damaged one, or smaller or larger than allowed.
     """
 
     def decode(image: Any) -> NDArray[np.uint8]:
-        upright = _pillow_operations().exif_transpose(image)
-        return np.array(_colour(upright), dtype=np.uint8)
+        image.load()
+        try:
+            upright = _pillow_operations().exif_transpose(image)
+        # A fault in what a camera has noted is none of the picture.
+        except (*_DAMAGE, AttributeError, Warning):
+            upright = image
+        return np.array(_colour(upright, image.format), dtype=np.uint8)
 
     result: NDArray[np.uint8] = _opened(source, max_pixels, decode)
     return result
 
 
-def check(source: Source, max_pixels: int = MAX_PIXELS, *, whole: bool = True) -> tuple[int, int]:
+def check(source: Source, max_pixels: int = MAX_PIXELS) -> tuple[int, int]:
     """Height and width of a picture, as it is stored; a PictureError if it is none.
+
+    It is decoded, JPEG at an eighth of its size, so that a truncated file is found out.
 
     Parameters
     ----------
     source, max_pixels
         As for `open_picture`.
-    whole
-        Decode it, JPEG at an eighth of its size, so that a truncated file is found out; else only its header is read.
     """
 
     def look(image: Any) -> tuple[int, int]:
         width, height = image.size
-        if whole:
-            image.draft("RGB", (1, 1))
-            image.load()
+        image.draft("RGB", (1, 1))
+        image.load()
+        if image.mode in _WITHOUT_RANGE:
+            _colour(image, image.format)
         return height, width
 
     size: tuple[int, int] = _opened(source, max_pixels, look)
@@ -118,6 +130,10 @@ def _opened(source: Source, max_pixels: int, use: Any) -> Any:
             width, height = image.size
             if width * height > max_pixels:
                 raise PictureError(f"{label} has {width} × {height} pixels; allowed are at most {max_pixels}")
+            if min(width, height) < MIN_SIDE:
+                raise PictureError(
+                    f"{label} has {width} × {height} pixels; wanted are at least {MIN_SIDE} on each side"
+                )
             return use(image)
     except (PictureError, FileNotFoundError, PermissionError, IsADirectoryError):
         raise
@@ -127,16 +143,28 @@ def _opened(source: Source, max_pixels: int, use: Any) -> Any:
         raise PictureError(f"{label} is no picture of a known format ({', '.join(formats)})") from error
     # What Pillow's decoders raise over damaged files is written down nowhere; these have been seen.
     except _DAMAGE as error:
+        # Pillow's own have no number, and a place that makes no sense is the file's fault; others are the disk's.
+        if isinstance(error, OSError) and error.errno not in {None, errno.EINVAL}:
+            raise
         raise PictureError(f"{label} is a damaged picture: {error}") from error
 
 
-def _colour(image: Any) -> Any:
-    if image.mode.startswith("I"):
-        # 16 bits of grey, which Pillow would clip at 255.
-        grey = np.clip(np.asarray(image, dtype=np.int64) >> 8, 0, 255).astype(np.uint8)
-        return _pillow().fromarray(grey).convert("RGB")
+def _colour(image: Any, kind: str | None) -> Any:
+    # Greys that Pillow would clip at 255.
+    if image.mode.startswith("I;16") or (image.mode == "I" and kind == "PPM"):  # from 0 to 65,535
+        return _from_grey(np.clip(np.asarray(image, dtype=np.int64) >> 8, 0, 255))
+    if image.mode in _WITHOUT_RANGE:
+        values = np.asarray(image, dtype=np.float64)
+        if not np.isfinite(values).all():
+            raise ValueError("it holds NaN or infinity")
+        values = values - values.min()
+        return _from_grey(np.rint(values * (255 / (values.max() or 1))))
     if image.has_transparency_data:
         layered = image.convert("RGBA")
         white = _pillow().new("RGBA", layered.size, "white")
         return _pillow().alpha_composite(white, layered).convert("RGB")
     return image.convert("RGB")
+
+
+def _from_grey(values: NDArray[Any]) -> Any:
+    return _pillow().fromarray(values.astype(np.uint8)).convert("RGB")

@@ -4,21 +4,26 @@ A loader looks in one folder: the argument ``data_dir``, else the environment va
 cache folder. It writes there only when it downloads, so that a folder of whole data may be read-only.
 
 A download goes to ``<file>.part``, which a later attempt takes up where the last one broke off; the file appears under
-its name when its checksum is right, and not before.
+its name when its checksum is right, and not before. Of several processes that want one file, one downloads it and the
+others wait, where the system has locks.
 """
 
+import contextlib
 import hashlib
 import io
 import os
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from gphash.datasets import transfer
 from gphash.datasets.dataset import DataError
 from gphash.datasets.progress import Progress
+
+if sys.platform != "win32":
+    import fcntl
 
 VARIABLE = "GPHASH_DATA"
 TRIES = 4
@@ -162,14 +167,30 @@ def fetch(
         If what came from the last address is something else.
     """
     part = path.with_name(path.name + ".part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(part, "ab"):
-            pass
-    except OSError as error:
-        reason = f"the folder cannot be written ({error})"
-        raise DataMissingError(name, [path.name], path.parent, f"download {urls[0]}", reason) from error
+    with contextlib.ExitStack() as stack:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(_alone(part))
+        except OSError as error:
+            reason = f"the folder cannot be written ({error})"
+            raise DataMissingError(name, [path.name], path.parent, f"download {urls[0]}", reason) from error
+        if path.is_file():  # Another process has brought it while this one waited.
+            if not part.stat().st_size:
+                part.unlink()
+            return path
+        return _fetch(name, urls, path, part, size_limit, checksum, progress)
 
+
+def _fetch(
+    name: str,
+    urls: Sequence[str],
+    path: Path,
+    part: Path,
+    size_limit: int,
+    checksum: str,
+    progress: Progress | None,
+) -> Path:
+    """Try the addresses in turn."""
     reasons: list[str] = []
     wrong: DataError | None = None
     for url in urls:
@@ -186,7 +207,11 @@ def fetch(
     if not part.stat().st_size:
         part.unlink()
     if wrong is not None:
-        raise DataError(f"{name}: {path.name} could not be downloaded: {'; '.join(reasons)}") from wrong
+        raise DataError(
+            f"{name}: {path.name} could not be downloaded: {'; '.join(reasons)}\nBy hand: download {urls[0]}, and put "
+            f"it into {str(path.parent)!r}; or name the folder that has it, by data_dir or by the environment variable "
+            f"{VARIABLE}."
+        ) from wrong
     raise DataMissingError(name, [path.name], path.parent, f"download {urls[0]}", "; ".join(reasons))
 
 
@@ -209,6 +234,29 @@ def cache_dir() -> Path:
     # The XDG specification: a relative path is invalid and to be ignored.
     given = os.environ.get("XDG_CACHE_HOME", "")
     return Path(given) if os.path.isabs(given) else Path.home() / ".cache"
+
+
+@contextlib.contextmanager
+def _alone(part: Path) -> Iterator[None]:
+    """Make the part if need be, and hold it against other processes and threads."""
+    if sys.platform == "win32":  # It has no such locks, and moves no file that is open.
+        with open(part, "ab"):
+            pass
+        yield
+        return
+    while True:
+        with open(part, "ab") as file:
+            # Some network file systems have no locks; the download goes on without.
+            with contextlib.suppress(OSError):
+                fcntl.flock(file, fcntl.LOCK_EX)
+            # Whoever held it before may have moved it to its place, or removed it: then this is the part no more.
+            try:
+                current = os.path.samestat(os.fstat(file.fileno()), part.stat())
+            except FileNotFoundError:
+                current = False
+            if current:
+                yield
+                return
 
 
 def _fetch_from(url: str, part: Path, size_limit: int, checksum: str, progress: Progress | None) -> None:

@@ -1,6 +1,7 @@
 """One attempt to download one file with urllib, from where the last attempt broke off."""
 
 import http.client
+import ipaddress
 import os
 import urllib.error
 import urllib.parse
@@ -139,6 +140,18 @@ def _check_address(url: str) -> None:
         raise UnreachableError("only addresses that begin with https are followed")
 
 
+def _is_this_machine(url: str) -> bool:
+    host = (urllib.parse.urlsplit(url).hostname or "").rstrip(".")
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None) or address
+    return bool(mapped.is_loopback or mapped.is_unspecified)
+
+
 class _SafeRedirects(urllib.request.HTTPRedirectHandler):
     """Follows no redirection to where an address may not lead either."""
 
@@ -152,6 +165,8 @@ class _SafeRedirects(urllib.request.HTTPRedirectHandler):
         newurl: str,
     ) -> urllib.request.Request | None:
         _check_address(newurl)
+        if _is_this_machine(newurl) and not _is_this_machine(req.full_url):
+            raise UnreachableError("a redirection from elsewhere to this machine is not followed")
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 

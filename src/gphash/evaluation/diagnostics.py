@@ -72,6 +72,11 @@ def true_bits(labels: ArrayLike, classes: NDArray[np.generic], words: NDArray[np
 
 def calibrate(probabilities: Floats, bits: NDArray[np.uint8], n_bins: int = 20) -> Calibration:
     """Compare probabilities with true bits, [n, m] each, in bins of equal width."""
+    probabilities, bits = np.asarray(probabilities), np.asarray(bits)
+    if n_bins < 1:
+        raise ValueError(f"n_bins={n_bins}; give at least 1.")
+    if not ((probabilities >= 0) & (probabilities <= 1)).all():
+        raise ValueError("probabilities are not all between 0 and 1; give P(bit = 1) for every bit.")
     if probabilities.shape != bits.shape:
         raise ValueError(f"probabilities have shape {probabilities.shape} and bits {bits.shape}; they must agree.")
     # Sorted, so that sums do not depend on the order of rows.

@@ -47,6 +47,7 @@ METRICS = {
     "precision_within_radius": Metric(
         "precision within the radius", "", True, "share of relevant rows within the Hamming radius; none found counts 0"
     ),
+    "balance": Metric("balance of a bit", "", None, "share of ones; ½ is even"),
     "calibration_error": Metric(
         "expected calibration error", "", False, "mean distance of bit probabilities from the frequencies they predict"
     ),
@@ -55,6 +56,9 @@ METRICS = {
     "bit_correlation": Metric("correlation of bits", "", False, "mean absolute correlation of two different bits"),
     "distinct_codes": Metric("distinct codes", "codes", None, "how many different codes occur"),
     "largest_bucket": Metric("largest bucket", "rows", None, "how many rows share the commonest code"),
+    "queries_with_nothing_to_find": Metric(
+        "queries with nothing to find", "queries", None, "no relevant row exists; left out of mAP and recall"
+    ),
     "training_seconds": Metric("training time", "s", False, "wall-clock time of fit"),
 }
 
@@ -74,6 +78,12 @@ def average_precision(distances: ArrayLike, relevant: ArrayLike) -> Floats:
     [q]; NaN for a query that has nothing to find, which means leave out.
     """
     distances, relevant = np.asarray(distances), np.asarray(relevant, dtype=bool)
+    if distances.ndim != 2 or distances.shape != relevant.shape:
+        raise ValueError(
+            f"distances have shape {distances.shape} and relevant {relevant.shape}; give [queries, rows] for both."
+        )
+    if np.isnan(distances).any():
+        raise ValueError("distances hold NaN; give a number for every candidate.")
     return np.array(
         [average_precision_of(row, mask) for row, mask in zip(distances, relevant, strict=True)], dtype=np.float64
     )
@@ -125,18 +135,3 @@ def precision_sum(sizes, hits, depth, harmonic):  # type: ignore[no-untyped-def]
         a += n
         b += r
     return total
-
-
-@njit(cache=True, nogil=True)
-def hits_among(sizes, hits, depth):  # type: ignore[no-untyped-def]
-    """Expected number of relevant rows among the first `depth`."""
-    found = 0.0
-    left = depth
-    for tie in range(len(sizes)):
-        if sizes[tie] >= left:
-            if sizes[tie] > 0:
-                found += hits[tie] * left / sizes[tie]
-            break
-        found += hits[tie]
-        left -= sizes[tie]
-    return found

@@ -9,6 +9,7 @@ import functools
 import io
 import os
 import secrets
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -29,6 +30,7 @@ Report = dict[str, Any]
 
 # Okabe and Ito's eight without yellow, which is lost on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+LABEL_WIDTH = 30  # characters of a line in a legend
 DASHES = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (5, 1.5, 1.2, 1.5)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "*")
 WRONG = "#D55E00"
@@ -126,7 +128,7 @@ def map_against_bits(reports: Sequence[Report], ranking: str = "hamming") -> "Fi
         for n_bits, runs in groupby(sorted(group, key=_bits), key=_bits):
             same = list(runs)
             seeds.add(len(same))
-            points.append((n_bits, *protocol.summarise(same)[f"{ranking}.map"].values()))
+            points.append((n_bits, *(value or 0.0 for value in protocol.summarise(same)[f"{ranking}.map"].values())))
         # Bars of different methods stand side by side.
         shift = 2.0 ** (min(0.02, 0.16 / len(groups)) * (number - (len(groups) - 1) / 2))
         places, mean, spread = (np.array(column) for column in zip(*points, strict=True))
@@ -150,8 +152,8 @@ def map_against_bits(reports: Sequence[Report], ranking: str = "hamming") -> "Fi
 def calibration(report: Report) -> "Figure":
     """How often bits are 1 that were predicted to be so with some probability, and how many bits that rests on."""
     found = _part(report, "calibration")
-    predicted, observed = (np.array(found[name], dtype=float) for name in ("predicted", "observed"))
-    counts = np.array(found["counts"], dtype=float)
+    predicted, observed = (np.array(found["curve"][name], dtype=float) for name in ("predicted", "observed"))
+    counts = np.array(found["curve"]["counts"], dtype=float)
     edges = np.linspace(0, 1, len(counts) + 1)
     figure = _figure(3.6, 4.8)
     curve, below = figure.subplots(2, 1, sharex=True, height_ratios=(3.2, 1))
@@ -209,7 +211,7 @@ def training_trace(report: Report) -> "Figure":
 def codes(report: Report) -> "Figure":
     """Share of ones of every bit, and correlation of every two bits."""
     found = _part(report, "codes")
-    balance, correlation = np.array(found["balance"], dtype=float), np.array(found["correlation"], dtype=float)
+    balance, correlation = (np.array(found["bits"][name], dtype=float) for name in ("balance", "correlation"))
     n_bits = len(balance)
     figure = _figure(7.0, 3.1)
     left, right = figure.subplots(1, 2, width_ratios=(1.25, 1))
@@ -222,7 +224,8 @@ def codes(report: Report) -> "Figure":
     right.set(xlabel="bit", ylabel="bit")
     distinct, largest = METRICS["distinct_codes"], METRICS["largest_bucket"]
     right.set_title(
-        f"{found['distinct']:,} {distinct.name} · {largest.name} {found['largest']:,} {largest.unit}", loc="center"
+        f"{found['distinct_codes']:,} {distinct.name} · {largest.name} {found['largest_bucket']:,} {largest.unit}",
+        loc="center",
     )
     some = np.arange(0, n_bits, -(-n_bits // 9))
     left.set_xticks(some)
@@ -374,7 +377,7 @@ def _label(key: str, without: str = "") -> str:
 
 
 def _bits(report: Report) -> int:
-    return len(report["results"]["codes"]["balance"])
+    return len(report["results"]["codes"]["bits"]["balance"])
 
 
 def _name(report: Report) -> str:
@@ -385,7 +388,9 @@ def _length(report: Report) -> str:
     return f"{_bits(report)} bit" + ("s" if _bits(report) != 1 else "")
 
 
-def _part(report: Report, name: str) -> dict[str, Any]:
+def _part(report: Any, name: str) -> dict[str, Any]:
+    if not isinstance(report, dict) or "results" not in report:
+        raise TypeError(f"{type(report).__name__} is no report; give what report.read gives for a file.")
     if name not in report["results"]:
         raise ValueError(f"the report of {_name(report)} has no {name}; it has {', '.join(report['results'])}.")
     found: dict[str, Any] = report["results"][name]
@@ -413,6 +418,9 @@ def _groups(reports: Sequence[Report], ranking: str, by_length: bool) -> dict[st
     """
     if ranking not in RANKINGS:
         raise ValueError(f"ranking={ranking!r}; give one of {', '.join(map(repr, RANKINGS))}.")
+    given: Any = reports
+    if isinstance(given, dict | str) or not isinstance(given, Sequence):
+        raise TypeError("reports is no list; give a list of reports, as report.read gives them.")
     if not reports:
         raise ValueError("no reports were given; give at least one.")
     for one in reports:
@@ -429,7 +437,9 @@ def _groups(reports: Sequence[Report], ranking: str, by_length: bool) -> dict[st
             if key != "method" and any(other.get(key) != value for other in rivals)
         ]
         length = [_length(one)] if by_length else []
-        groups.setdefault(", ".join([facts["method"], *length, *telling]), []).append(one)
+        # A long label would leave no room for the plot.
+        label = textwrap.fill(", ".join([facts["method"], *length, *telling]), LABEL_WIDTH)
+        groups.setdefault(label, []).append(one)
     return groups
 
 
@@ -445,6 +455,10 @@ def _facts(report: Report) -> dict[str, Any]:
         "training rows": setting["training_rows"],
         "protocol": setting["name"],
         "data": report["data"]["name"],
+        "features": report["data"].get("features"),
+        "checksum": report["data"].get("checksum"),
+        "queries": setting["queries"],
+        "database rows": setting["database_rows"],
     }
 
 

@@ -4,6 +4,7 @@ import json
 import os
 import platform
 import secrets
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ def make(
             "format": FORMAT,
             "gphash": __version__,
             "python": platform.python_version(),
-            "numpy": np.__version__,
+            "versions": {name: metadata.version(name) for name in ("numpy", "scipy", "scikit-learn", "numba")},
             "machine": {"system": platform.system(), "processor": platform.machine(), "cores": os.cpu_count()},
             "protocol": protocol,
             "data": data,
@@ -49,6 +50,8 @@ def make(
 def write(path: str | os.PathLike[str], report: dict[str, Any]) -> None:
     """Write a report, whole or not at all."""
     target = Path(path)
+    if not target.absolute().parent.is_dir():
+        raise FileNotFoundError(f"{os.fspath(path)!r} is in a folder that does not exist; make it first.")
     temporary = target.with_name(f".{target.name}-{secrets.token_hex(4)}.tmp")
     try:
         with open(temporary, "x", encoding="utf-8") as file:

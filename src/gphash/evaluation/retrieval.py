@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from gphash.arrays import Floats
 from gphash.coding.similarity import Signatures, alike_pair
-from gphash.evaluation.metrics import harmonic_numbers, hits_among, mean, precision_sum
+from gphash.evaluation.metrics import harmonic_numbers, mean
 from gphash.execution.local import LocalExecutor, row_blocks
 from gphash.hamming import packing
 
-QUERIES = 256  # per block
+QUERIES = 256  # per block, fewer if the distances to all codes would take more than BLOCK_BYTES
+BLOCK_BYTES = 1 << 26
 INDEX_BITS, DISTANCE_BITS = 24, 38  # of a sort key: number of a code, and expected distance as a share of the bits
 
 
@@ -44,7 +45,7 @@ class Database(NamedTuple):
 
 
 class Retrieval(NamedTuple):
-    """Quality of rankings. A query that has nothing to find has NaN, and is left out of means.
+    """Quality of rankings. Average precision and recall of a query that has nothing to find are NaN, left out of means.
 
     average_precision
         Of every query, [q].
@@ -66,6 +67,10 @@ class Retrieval(NamedTuple):
 
 def store(packed: NDArray[np.uint8], signatures: Signatures) -> Database:
     """Group the rows of a database."""
+    if len(packed) == 0 or len(packed) != len(signatures.masks):
+        raise ValueError(
+            f"{len(packed)} codes and {len(signatures.masks)} signatures; give one of each per row, at least one."
+        )
     width = packed.shape[1]
     keys = np.concatenate([packed, signatures.masks.view(np.uint8)], axis=1)
     groups, counts = np.unique(keys, axis=0, return_counts=True)
@@ -145,7 +150,7 @@ def rank_by_expected(
     """Measure rankings by expected Hamming distance of queries that keep their bit probabilities, [q, m].
 
     `packed` are the queries' own codes, by which each is left out of its ranking; see `rank_by_hamming` for the rest.
-    Distances that differ by less than m/2³⁸, which is rounding, are ties.
+    Distances are rounded to multiples of m/2³⁸, so that what should be a tie is one.
     """
     words = packing.words(packed)
     n_codes, n_bits = len(database.packed), probabilities.shape[1]
@@ -187,11 +192,14 @@ def _measure(
     """Run blocks of queries and put their results together."""
     n_candidates = database.n_rows - int(leave_one_out)
     wanted = np.minimum(np.asarray(depths, dtype=np.int64), n_candidates)
-    harmonic = harmonic_numbers(max(n_candidates, 0))
+    order = np.argsort(wanted, kind="stable")
+    ascending, harmonic = wanted[order], harmonic_numbers(max(n_candidates, 0))
+    block = int(np.clip(BLOCK_BYTES // (8 * max(len(database.packed), 1)), 1, QUERIES))
     with LocalExecutor(n_jobs) as executor:
-        parts = list(executor.collect(lambda rows: measure(rows, wanted, harmonic), row_blocks(n_queries, QUERIES)))
+        parts = list(executor.collect(lambda rows: measure(rows, ascending, harmonic), row_blocks(n_queries, block)))
     found = np.concatenate(parts) if parts else np.empty((0, 2 + 3 * len(wanted)))
-    at = np.array([mean(column) for column in found[:, 2:].T]).reshape(3, len(wanted))
+    at = np.empty((3, len(wanted)))
+    at[:, order] = np.array([mean(column) for column in found[:, 2:].T]).reshape(3, len(wanted))
     return Retrieval(found[:, 0], found[:, 1], at[0], at[1], at[2], wanted)
 
 
@@ -219,24 +227,38 @@ def _ones(word):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _write(sizes, hits, within, depths, harmonic, found):  # type: ignore[no-untyped-def]
-    """Fill one query's row of results from the ties of its ranking."""
+    """Fill one query's row of results from the ties of its ranking; depths ascend, so that one walk serves them all."""
     relevant = 0
-    n = 0
     for tie in range(len(sizes)):
         relevant += hits[tie]
-        n += sizes[tie]
-    if relevant == 0:
-        found[:] = np.nan
-        return
-    found[0] = precision_sum(sizes, hits, n, harmonic) / relevant
-    found[1] = within
     k = len(depths)
-    for at in range(k):
-        depth = depths[at]
-        hit = hits_among(sizes, hits, depth)
-        found[2 + at] = precision_sum(sizes, hits, depth, harmonic) / max(min(relevant, depth), 1)
-        found[2 + k + at] = hit / max(depth, 1)
-        found[2 + 2 * k + at] = hit / relevant
+    total = 0.0
+    a = 0
+    b = 0
+    at = 0
+    for tie in range(len(sizes)):
+        n = sizes[tie]
+        r = hits[tie]
+        slope = (r - 1) / (n - 1) if n > 1 else 0.0
+        while at < k and depths[at] <= a + n:
+            q = depths[at] - a
+            part = r / n * (slope * q + (b + 1 - slope * (a + 1)) * (harmonic[a + q] - harmonic[a])) if r > 0 else 0.0
+            hit = b + r * q / n if n > 0 else b
+            found[2 + at] = (total + part) / max(min(relevant, depths[at]), 1)
+            found[2 + k + at] = hit / max(depths[at], 1)
+            found[2 + 2 * k + at] = hit / max(relevant, 1)
+            at += 1
+        if r > 0:
+            total += r / n * (slope * n + (b + 1 - slope * (a + 1)) * (harmonic[a + n] - harmonic[a]))
+        a += n
+        b += r
+    found[0] = total / max(relevant, 1)
+    found[1] = within
+    if relevant == 0:
+        # Nothing to find: precision is 0, but average precision and recall are shares of nothing.
+        found[0] = np.nan
+        found[2 : 2 + k] = np.nan
+        found[2 + 2 * k :] = np.nan
 
 
 @njit(cache=True, nogil=True)

@@ -18,13 +18,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gphash.arrays import Floats
-from gphash.execution.local import LocalExecutor
-from gphash.features import pictures
+from gphash.execution.local import LocalExecutor, row_blocks
+from gphash.features import greys
 from gphash.features.inducing import kmeans
 
 DIMENSION = 128  # of a SIFT feature
 LONGEST = 640  # pixels; longer pictures are reduced to it
-VERSION = 1  # of what is computed: a cache must not serve another one's counts
+VERSION = 2  # of what is computed: a cache must not serve another one's counts
+
+_BLOCK_ROWS = 8192
 
 
 class Codebook(NamedTuple):
@@ -99,7 +101,7 @@ def fit(
             raise ValueError(f"{name}={value!r}; give a whole number of at least 1.")
     generator = np.random.default_rng(random_state)
     sample = _Sample(n_words * features_per_word, generator)
-    for features in pictures.each(_features, images, n_jobs):
+    for features in greys.each(_features, images, n_jobs):
         sample.add(features)
     sample.prune()
     if sample.seen < n_words:
@@ -134,7 +136,7 @@ def describe(codebook: Codebook, images: Iterable[ArrayLike], *, n_jobs: int | N
         nearest = (_features(number, image) @ columns - offset).argmax(axis=1)
         return np.bincount(nearest, minlength=len(words)).astype(np.float32)
 
-    return np.stack(list(pictures.each(count, images, n_jobs)))
+    return np.stack(list(greys.each(count, images, n_jobs)))
 
 
 def weigh(counts: ArrayLike) -> NDArray[np.float32]:
@@ -142,18 +144,21 @@ def weigh(counts: ArrayLike) -> NDArray[np.float32]:
     given = np.asarray(counts)
     if given.ndim != 2 or given.dtype.kind not in "buif":
         raise ValueError(f"counts has shape {given.shape} and dtype {given.dtype}; wanted are numbers [n, n_words]")
-    shares = given.astype(np.float64)
-    if not np.all((shares >= 0) & (shares < np.inf)):
-        raise ValueError("counts holds NaN, infinity or negative numbers; wanted are numbers of at least 0")
-    total = shares.sum(axis=1, keepdims=True)
-    shares /= np.where(total > 0, total, 1)
-    return np.sqrt(shares).astype(np.float32)
+    weighed = np.empty(given.shape, dtype=np.float32)
+    for rows in row_blocks(len(given), _BLOCK_ROWS):
+        shares = given[rows].astype(np.float64)
+        if not np.all((shares >= 0) & (shares < np.inf)):
+            raise ValueError("counts holds NaN, infinity or negative numbers; wanted are numbers of at least 0")
+        total = shares.sum(axis=1, keepdims=True)
+        shares /= np.where(total > 0, total, 1)
+        np.sqrt(shares, out=weighed[rows], casting="same_kind")
+    return weighed
 
 
 def _features(number: int, image: ArrayLike) -> NDArray[np.float32]:
     """SIFT features of one picture, [k, 128]."""
-    checked = pictures.check_image(image, 1, f"images[{number}]")
-    grey = pictures.stretch(pictures.reduce(pictures.grey(checked[None]), LONGEST, 1), number)[0]
+    checked = greys.check_image(image, 1, f"images[{number}]")
+    grey = greys.stretch(greys.reduce(greys.grey(checked[None]), LONGEST, 1), number)[0]
     _, features = _opencv().SIFT_create().detectAndCompute(np.rint(grey).astype(np.uint8), None)
     return np.empty((0, DIMENSION), dtype=np.float32) if features is None else np.asarray(features, dtype=np.float32)
 

@@ -1,7 +1,8 @@
 r"""Descriptors kept on disk by content, so that the same pictures are described once.
 
-The key is the SHA-256 of the algorithm's name, version and parameters and of every picture's shape, dtype and bytes:
-whatever could change the result changes the name of the file.
+`cached` keeps a set of pictures as a whole, `cached_rows` picture by picture, pages of them in a file. The key is the
+SHA-256 of the algorithm's name, version and parameters and, of a set, of every picture's shape, dtype and bytes:
+whatever could change the result changes the name of the file. In a page each row has its picture's SHA-256 beside it.
 
 ==============  ====================================================================================
 bytes           content
@@ -33,6 +34,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 MAGIC = b"\x89GPHDSC\n"
+
+PAGE_ROWS = 1024
 
 _DIGEST_BYTES = hashlib.sha256().digest_size
 _CHUNK_BYTES = 1 << 24
@@ -80,17 +83,92 @@ def cached(
     if kept is not None and kept.shape[:1] == (len(images),):
         return kept
     descriptors = _computed(compute, images)
+    _keep(path, mark, descriptors)
+    return descriptors
+
+
+def cached_rows(
+    compute: Callable[[Sequence[int]], tuple[Sequence[int], NDArray[np.float32]]],
+    digests: Sequence[bytes],
+    name: str,
+    version: int,
+    parameters: Mapping[str, Any],
+    folder: str | os.PathLike[str] | None,
+) -> tuple[list[int], NDArray[np.float32]]:
+    """Descriptors kept picture by picture: of a set that has grown only the new pictures are described.
+
+    They are written in pages of up to 1,024 rows as they are computed, so that an interrupted run loses one page.
+
+    Parameters
+    ----------
+    compute
+        From numbers of pictures to those that can be described, a part of them in the same order, and their
+        descriptors; called for a page of pictures at a time, and only for those that the cache does not have.
+    digests
+        SHA-256 of each picture.
+    name, version, parameters, folder
+        As for `cached`.
+
+    Returns
+    -------
+    numbers
+        The pictures that have a descriptor, in order.
+    descriptors
+        A row for each of them, float32 [k, d].
+    """
+    mark = key(np.empty(0), name, version, {"rows": parameters})
+    wanted = set(digests)
+    found: dict[bytes, NDArray[np.float32]] = {}
+    place = None if folder is None else Path(folder).expanduser()
+    if place is not None:
+        _collect_pages(place, f"{name}-{mark.hex()[:32]}-", mark, wanted, found)
+    # One number for each digest: equal pictures are described once.
+    missing = sorted({digest: number for number, digest in enumerate(digests) if digest not in found}.values())
+    for start in range(0, len(missing), PAGE_ROWS):
+        numbers, descriptors = compute(missing[start : start + PAGE_ROWS])
+        if not len(numbers):
+            continue
+        page = np.empty(len(numbers), dtype=[("digest", "V32"), ("row", "<f4", descriptors.shape[1:])])
+        page["digest"] = np.array([digests[number] for number in numbers], dtype="V32")
+        page["row"] = descriptors
+        if place is not None:
+            tail = hashlib.sha256(page["digest"].tobytes()).hexdigest()[:32]
+            _keep(place / f"{name}-{mark.hex()[:32]}-{tail}.rows", mark, page)
+        found.update({digests[number]: row for number, row in zip(numbers, page["row"], strict=True)})
+    kept = [number for number, digest in enumerate(digests) if digest in found]
+    if not kept:
+        return kept, np.empty((0, 0), dtype=np.float32)
+    return kept, np.stack([found[digests[number]] for number in kept])
+
+
+def _collect_pages(
+    folder: Path, prefix: str, mark: bytes, wanted: set[bytes], found: dict[bytes, NDArray[np.float32]]
+) -> None:
+    """Take the rows that are wanted from every page of the folder, one page in memory at a time."""
     try:
-        _write(path, mark, descriptors)
+        paths = sorted(path for path in folder.iterdir() if path.name.startswith(prefix) and path.suffix == ".rows")
+    except OSError:
+        return
+    for path in paths:
+        page = _read(path, mark)
+        if page is None or page.ndim != 1 or page.dtype.names != ("digest", "row"):
+            continue
+        for digest, row in zip(page["digest"], page["row"], strict=True):
+            if (digest := digest.tobytes()) in wanted:
+                found[digest] = np.array(row, dtype=np.float32)
+
+
+def _keep(path: Path, mark: bytes, array: NDArray[Any]) -> None:
+    try:
+        _write(path, mark, array)
     except OSError as error:
         if path.parent not in _warned:
             _warned.add(path.parent)
             warnings.warn(
-                f"folder={os.fspath(folder)!r} cannot keep descriptors ({error}); they will be computed every time",
+                f"folder={str(path.parent)!r} cannot keep descriptors ({error}); they will be computed every time",
                 RuntimeWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
-    return descriptors
 
 
 def key(images: NDArray[Any] | Sequence[NDArray[Any]], name: str, version: int, parameters: Mapping[str, Any]) -> bytes:
@@ -165,7 +243,7 @@ def _read(path: Path, mark: bytes) -> NDArray[Any] | None:
             content = file.read()
         if hashlib.sha256(mark + content).digest() != head[-_DIGEST_BYTES:]:
             return None
-        array: NDArray[Any] = np.load(io.BytesIO(content), allow_pickle=False)
+        array: NDArray[Any] = np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
     except (OSError, ValueError, EOFError, MemoryError):
         return None
     return array

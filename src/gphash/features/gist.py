@@ -27,12 +27,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from gphash.arrays import Floats, Indices
 from gphash.execution.local import LocalExecutor, row_blocks
-from gphash.features import gabor, pictures
+from gphash.features import gabor, greys
 from gphash.features.gabor import BLOCKS, BORDER, ORIENTATIONS, SCALES
 
 DIMENSION = SCALES * ORIENTATIONS * BLOCKS * BLOCKS
 LONGEST = 256  # pixels; longer pictures are reduced to it
-VERSION = 1  # of what is computed: a cache must not serve another one's descriptors
+VERSION = 2  # of what is computed: a cache must not serve another one's descriptors
 
 _BATCH_PIXELS = 2**16
 
@@ -58,7 +58,7 @@ def describe(images: ArrayLike, *, n_jobs: int | None = -1, batch: int | None = 
     descriptors
         [n, 512], each row laid out as [scale, orientation, block row, block column].
     """
-    stack = pictures.check_stack(images, BLOCKS)
+    stack = greys.check_stack(images, BLOCKS)
     if batch is not None and batch < 1:
         raise ValueError(f"batch={batch!r}; give a whole number of at least 1, or None.")
     blocks = row_blocks(len(stack), batch or max(1, _BATCH_PIXELS // (stack.shape[1] * stack.shape[2])))
@@ -68,7 +68,7 @@ def describe(images: ArrayLike, *, n_jobs: int | None = -1, batch: int | None = 
 
 def describe_one(image: ArrayLike) -> NDArray[np.float32]:
     """GIST of one image [H, W] or [H, W, channels], [512]; equal to its row of `describe`."""
-    (descriptor,) = _describe(pictures.check_image(image, BLOCKS, "image")[None], None, "image")
+    (descriptor,) = _describe(greys.check_image(image, BLOCKS, "image")[None], None, "image")
     return np.asarray(descriptor)
 
 
@@ -89,14 +89,14 @@ def describe_each(images: Iterable[ArrayLike], *, n_jobs: int | None = -1) -> ND
     """
 
     def work(number: int, image: ArrayLike) -> NDArray[np.float32]:
-        return _describe(pictures.check_image(image, BLOCKS, f"images[{number}]")[None], number)
+        return _describe(greys.check_image(image, BLOCKS, f"images[{number}]")[None], number)
 
-    return np.concatenate(list(pictures.each(work, images, n_jobs)))
+    return np.concatenate(list(greys.each(work, images, n_jobs)))
 
 
 def _describe(images: NDArray[Any], first: int | None, name: str = "images") -> NDArray[np.float32]:
     """Descriptors of a batch whose first image has the number `first`, [b, 512]."""
-    grey = pictures.stretch(pictures.reduce(pictures.grey(images), LONGEST, BLOCKS), first, name)
+    grey = greys.stretch(greys.reduce(greys.grey(images), LONGEST, BLOCKS), first, name)
     plan = gabor.plan(*grey.shape[1:])
     descriptors = np.empty((len(grey), DIMENSION), dtype=np.float32)
     _gabor_means(_prefilter(grey, plan.lowpass), *plan[1:], descriptors)

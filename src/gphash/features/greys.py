@@ -1,12 +1,13 @@
 """Pictures on their way to a descriptor: checked, made grey, reduced, stretched.
 
-Grey is the mean of the channels. A picture with a side longer than wanted is reduced by area averaging: each new pixel
-is the mean of the rectangle of old pixels that it covers, those on its edge counted by the part that lies inside.
+Grey is the mean of the channels, of which a fourth, alpha, does not count. A picture with a side longer than wanted is
+reduced by area averaging: each new pixel is the mean of the rectangle of old pixels that it covers, those on its edge
+counted by the part that lies inside.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import numpy as np
 import scipy.sparse
@@ -40,7 +41,7 @@ def each(work: Callable[[int, Any], R], images: Iterable[Any], n_jobs: int | Non
     empty = True
     with LocalExecutor(n_jobs) as executor:
         # A local executor takes blocks as it goes, so an iterator serves as well as a sequence.
-        numbered = cast("Sequence[Any]", enumerate(images))
+        numbered: Any = enumerate(images)
         for result in executor.collect(lambda pair: work(*pair), numbered):
             empty = False
             yield result
@@ -49,16 +50,17 @@ def each(work: Callable[[int, Any], R], images: Iterable[Any], n_jobs: int | Non
 
 
 def grey(images: NDArray[Any]) -> Floats:
-    """Mean of the channels of pictures of one size, [b, H, W]; float32 where it holds the values exactly."""
+    """Mean of the colour channels of pictures of one size, [b, H, W]; float32 where it holds the values exactly."""
     exact = images.dtype.itemsize <= 2 or images.dtype == np.float32
     dtype: type[np.floating[Any]] = np.float32 if exact else np.float64
     if images.ndim == 3:
         return images.astype(dtype)
     # Channel after channel: the order in which numpy adds along an axis depends on the layout.
     total: Floats = images[..., 0].astype(dtype)
-    for channel in range(1, images.shape[3]):
+    colours = min(images.shape[3], 3)
+    for channel in range(1, colours):
         total += images[..., channel]
-    total /= images.shape[3]
+    total /= colours
     return total
 
 
