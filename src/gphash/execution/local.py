@@ -6,6 +6,7 @@ is worked on by one BLAS thread, so that the number of threads never changes a r
 """
 
 import os
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -61,14 +62,17 @@ class _OneBlasThread:
     def __init__(self) -> None:
         self._lock = Lock()
         self._users = 0
-        self._libraries: list[Any] | None = None
+        self._libraries: list[Any] = []
+        self._modules = 0
         self._before: list[int] = []
 
     def __enter__(self) -> None:
         with self._lock:
             if self._users == 0:
-                if self._libraries is None:
+                # A module imported since may have brought another BLAS along.
+                if len(sys.modules) != self._modules:
                     self._libraries = ThreadpoolController().select(user_api="blas").lib_controllers
+                    self._modules = len(sys.modules)
                 self._before = [library.num_threads for library in self._libraries]
                 self._set([1] * len(self._libraries))
             self._users += 1
@@ -83,17 +87,17 @@ class _OneBlasThread:
     def hold(self) -> None:
         """Say once more, from the calling thread, what holds for all."""
         with self._lock:
-            self._set([1] * len(self._libraries or []))
+            self._set([1] * len(self._libraries))
 
     def _set(self, counts: list[int]) -> None:
         self._release()
-        for library, count in zip(self._libraries or [], counts, strict=True):
+        for library, count in zip(self._libraries, counts, strict=True):
             library.set_num_threads(count)
 
     def _release(self) -> None:
         # From threadpoolctl 3.8 on, OpenBLAS obeys only the living thread that set a limit first, and ignores others
         # without a word. Here the last to leave restores what the first to come has set.
-        for library in self._libraries or []:
+        for library in self._libraries:
             if hasattr(library, "clear_controlling_thread"):
                 library.clear_controlling_thread(force=True)
 
