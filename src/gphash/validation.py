@@ -22,6 +22,10 @@ WANTED = "give labels [n], 0/1 tags [n, c] or Pairs"
 
 def features(estimator: Any, X: ArrayLike, reset: bool) -> Floats:
     """Features as float32 or float64 [n, d]; `reset` is True in `fit`, where the number of columns is learned."""
+    if X is None:
+        raise ValueError(
+            "X is None; give features [n, d]. A data set of pictures gets them from gphash.datasets.described."
+        )
     # Everything that is not of these types becomes the first of them; float32 holds bytes and the like exactly.
     short = getattr(getattr(X, "dtype", None), "itemsize", 8) <= 2
     types = [np.float32, np.float64] if short else [np.float64, np.float32]

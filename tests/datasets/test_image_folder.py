@@ -33,7 +33,7 @@ def below(root, paths):
 
 
 def test_a_subfolder_for_each_class(folder):
-    (folder / "README.txt").write_text("files beside the subfolders do not count")
+    (folder / "README.txt").write_text("files beside the subfolders have no class")
     (folder / "cat" / ".hidden").write_text("nor do these")
     (folder / ".git").mkdir()
     before = snapshot(folder)
@@ -44,7 +44,8 @@ def test_a_subfolder_for_each_class(folder):
     assert found.y.tolist() == [0] * 5 + [1] * 5
     cats, dogs = [f"cat/{number}.png" for number in range(5)], ["dog/0.jpg", "dog/1.jpg", "dog/2.jpg"]
     assert below(folder, found.paths) == [*cats, *dogs, "dog/big/3.jpg", "dog/big/4.jpg"]
-    assert found.skipped == ()
+    assert [skipped.path.name for skipped in found.skipped] == ["README.txt"]
+    assert "its class is unknown" in found.skipped[0].reason
     assert calls[-1] == (10, 10)
     assert pictures.open_picture(found.paths[0]).shape == (8, 6, 3)
 

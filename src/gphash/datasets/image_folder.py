@@ -199,6 +199,11 @@ def _from_subfolders(folder: Path, skipped: list[Skipped]) -> Iterator[_Candidat
         some = any(not entry.name.startswith(".") for entry in folder.iterdir())
         state = f"has files but neither a subfolder for each class nor a file {TAGS_FILE}" if some else "is empty"
         raise DataError(f"{str(folder)!r} {state}; wanted is a subfolder of pictures for each class")
+    skipped.extend(
+        Skipped(entry, f"{str(entry)!r} lies beside the classes' subfolders, so that its class is unknown")
+        for entry in sorted(folder.iterdir())
+        if entry.is_file() and not entry.name.startswith(".")
+    )
     n_files = 0
     for name in names:
         if not _is_inside(folder, folder / name):

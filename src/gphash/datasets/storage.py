@@ -167,7 +167,11 @@ def fetch(
         If what came from the last address is something else.
     """
     part = path.with_name(path.name + ".part")
+    is_new = not path.parent.exists()
     with contextlib.ExitStack() as stack:
+        if is_new:
+            # A folder whose name was mistyped is not left behind; one that something was stored in cannot be removed.
+            stack.callback(_remove_if_empty, path.parent)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             stack.enter_context(_alone(part))
@@ -179,6 +183,11 @@ def fetch(
                 part.unlink()
             return path
         return _fetch(name, urls, path, part, size_limit, checksum, progress)
+
+
+def _remove_if_empty(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        folder.rmdir()
 
 
 def _fetch(
