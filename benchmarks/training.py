@@ -16,7 +16,7 @@ import numpy as np
 from measuring import PeakMemory, best, descriptors
 
 from gphash import GPHasher
-from gphash.inference import Sweep
+from gphash.state import Sweep
 
 
 def main() -> None:

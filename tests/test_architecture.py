@@ -15,7 +15,7 @@ LAYERS = [
     {"version", "arrays", "probit"},
     {"kernels", "features", "hamming", "coding", "datasets", "execution"},
     {"gp"},
-    {"hashing", "inference"},
+    {"hashing", "state", "inference"},
     {"persistence", "validation", "evaluation", "baselines"},
     {"selection"},
     {"training"},

@@ -15,8 +15,8 @@ from gphash.execution.local import LocalExecutor, SerialExecutor
 from gphash.features import inducing, scaling
 from gphash.gp import blockwise
 from gphash.gp import prior as priors
-from gphash.inference import Problem, Rows, Schedule
 from gphash.kernels import SquaredExponential
+from gphash.state import Problem, Rows, Schedule
 from gphash.training import Settings
 from tests import reference
 

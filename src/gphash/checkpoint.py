@@ -19,9 +19,9 @@ from gphash.features.scaling import Scaling
 from gphash.gp import triangular
 from gphash.gp.ep import Shared, Sites
 from gphash.hashing import HashFunction
-from gphash.inference import Latent, State, Sweep
 from gphash.kernels import SquaredExponential
 from gphash.selection import Start
+from gphash.state import Latent, State, Sweep
 from gphash.training import Checkpoint, Plan, Settings
 
 KIND = "checkpoint"

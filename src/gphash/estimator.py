@@ -22,8 +22,9 @@ from gphash.evaluation import diagnostics, metrics, retrieval
 from gphash.execution.local import LocalExecutor, count_jobs
 from gphash.features.scaling import Scaling
 from gphash.hashing import HashFunction
-from gphash.inference import SOLVERS, Sweep
+from gphash.inference import SOLVERS
 from gphash.kernels import SquaredExponential
+from gphash.state import Sweep
 from gphash.training import Settings
 
 KIND = "model"

@@ -21,8 +21,8 @@ from gphash.execution.local import Executor, SerialExecutor
 from gphash.features.scaling import Scaling
 from gphash.gp import prior as priors
 from gphash.hashing import HashFunction
-from gphash.inference import Problem, Rows, Schedule
 from gphash.kernels import SquaredExponential
+from gphash.state import Problem, Rows, Schedule
 
 SAMPLE = 2000
 INDUCING = 300

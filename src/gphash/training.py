@@ -22,9 +22,9 @@ from gphash.features.scaling import Scaling
 from gphash.gp import prior as priors
 from gphash.gp.prior import Prior
 from gphash.hashing import HashFunction
-from gphash.inference import Prediction, Problem, Rows, Schedule, State, Sweep
 from gphash.kernels import SquaredExponential
 from gphash.selection import Sample, Start
+from gphash.state import Prediction, Problem, Rows, Schedule, State, Sweep
 
 
 class Settings(NamedTuple):
