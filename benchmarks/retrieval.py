@@ -26,6 +26,7 @@ def main() -> None:
     parser.add_argument("data", choices=[name for name in registry.NAMES if name != "image_folder"], help="data set")
     parser.add_argument("--bits", type=int, nargs="+", default=[16], help="lengths of codes (default 16)")
     parser.add_argument("--inducing", type=int, default=1000, help="inducing inputs (default 1,000)")
+    parser.add_argument("--choice", choices=["kmeans", "random"], default="kmeans", help="how to find them (kmeans)")
     parser.add_argument("--rows", type=int, default=None, help="use only so many training rows")
     parser.add_argument("--seeds", type=int, default=1, help="runs with seeds 0, 1, … (default 1)")
     parser.add_argument("--data-dir", type=Path, default=None, help="folder of the data")
@@ -45,7 +46,9 @@ def main() -> None:
         reports = []
         for seed in range(args.seeds):
             one = protocol.run(
-                lambda seed, n_bits=n_bits: GPHasher(n_bits, n_inducing=args.inducing, random_state=seed),
+                lambda seed, n_bits=n_bits: GPHasher(
+                    n_bits, n_inducing=args.inducing, inducing=args.choice, random_state=seed
+                ),
                 train,
                 test,
                 data,
@@ -61,7 +64,7 @@ def main() -> None:
         def figure(name: str, found: dict = found) -> str:
             return f"{found[name]['mean']:.4f}" + (f" ± {found[name]['spread']:.4f}" if args.seeds > 1 else "")
 
-        print(f"{n_bits} bits, {args.inducing} inducing inputs, {args.seeds} seed(s), training {seconds:.1f} s")
+        print(f"{n_bits} bits, {args.inducing} inducing inputs ({args.choice}), {args.seeds} seed(s), {seconds:.1f} s")
         print(f"  mAP by Hamming distance           {figure('hamming.map')}")
         print(f"  precision within radius 2         {figure('hamming.precision_within_radius')}")
         print(f"  mAP by expected Hamming distance  {figure('expected.map')}")
