@@ -109,7 +109,7 @@ def average_precision_of(distances: NDArray[Any], relevant: NDArray[np.bool_]) -
     ends = np.append(np.flatnonzero(ranked[1:] != ranked[:-1]) + 1, len(ranked))
     sizes = np.diff(ends, prepend=0)
     hits = np.diff(np.cumsum(relevant[order])[ends - 1], prepend=0)
-    return float(precision_sum(sizes, hits, len(ranked), harmonic_numbers(len(ranked))) / hits.sum())
+    return float(precision_sum(sizes, hits, harmonic_numbers(len(ranked))) / hits.sum())
 
 
 def harmonic_numbers(n: int) -> Floats:
@@ -117,21 +117,23 @@ def harmonic_numbers(n: int) -> Floats:
     return np.concatenate([[0.0], np.cumsum(1.0 / np.arange(1, n + 1))])
 
 
+@njit(cache=True, nogil=True, inline="always")
+def tie_precision(n, r, a, b, q, harmonic):  # type: ignore[no-untyped-def]
+    """What the first q positions of a tie are expected to add; n, r, a and b as in the equation above."""
+    if r == 0:
+        return 0.0
+    slope = (r - 1) / (n - 1) if n > 1 else 0.0
+    return r / n * (slope * q + (b + 1 - slope * (a + 1)) * (harmonic[a + q] - harmonic[a]))
+
+
 @njit(cache=True, nogil=True)
-def precision_sum(sizes, hits, depth, harmonic):  # type: ignore[no-untyped-def]
-    """Expected sum of the precisions at the relevant rows among the first `depth`, from sizes and hits of the ties."""
+def precision_sum(sizes, hits, harmonic):  # type: ignore[no-untyped-def]
+    """Expected sum of the precisions at the relevant rows, from sizes and hits of the ties."""
     total = 0.0
     a = 0
     b = 0
     for tie in range(len(sizes)):
-        n = sizes[tie]
-        r = hits[tie]
-        q = min(n, depth - a)
-        if a >= depth:
-            break
-        if r > 0:
-            slope = (r - 1) / (n - 1) if n > 1 else 0.0
-            total += r / n * (slope * q + (b + 1 - slope * (a + 1)) * (harmonic[a + q] - harmonic[a]))
-        a += n
-        b += r
+        total += tie_precision(sizes[tie], hits[tie], a, b, sizes[tie], harmonic)
+        a += sizes[tie]
+        b += hits[tie]
     return total

@@ -6,7 +6,7 @@ exact, and much smaller than its rows. Queries rank it by Hamming distance, or b
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numba import njit
@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 
 from gphash.arrays import Floats
 from gphash.coding.similarity import Signatures, alike_pair
-from gphash.evaluation.metrics import harmonic_numbers, mean
+from gphash.evaluation.metrics import harmonic_numbers, mean, tie_precision
 from gphash.execution.local import LocalExecutor, row_blocks
 from gphash.hamming import packing
+
+Sides: TypeAlias = tuple[Any, Any, bool, Any, Any, Any, Any]
 
 QUERIES = 256  # per block, fewer if the distances to all codes would take more than BLOCK_BYTES
 BLOCK_BYTES = 1 << 26
@@ -118,13 +120,7 @@ def rank_by_hamming(
     def measure(rows: slice, depths: NDArray[np.int64], harmonic: Floats) -> Floats:
         found = np.empty((rows.stop - rows.start, 2 + 3 * len(depths)))
         _by_hamming(
-            words[rows],
-            signatures.masks[rows],
-            signatures.exact,
-            database.words,
-            database.offsets,
-            database.signatures.masks,
-            database.counts,
+            *_sides(words[rows], signatures[rows], database),
             n_bits,
             leave_one_out,
             radius,
@@ -164,13 +160,7 @@ def rank_by_expected(
         keys.sort(axis=1)
         _by_keys(
             keys,
-            words[rows],
-            signatures.masks[rows],
-            signatures.exact,
-            database.words,
-            database.offsets,
-            database.signatures.masks,
-            database.counts,
+            *_sides(words[rows], signatures[rows], database),
             leave_one_out,
             depths,
             harmonic,
@@ -179,6 +169,12 @@ def rank_by_expected(
         return found
 
     return _measure(measure, len(packed), database, leave_one_out, depths, n_jobs)
+
+
+def _sides(words: NDArray[np.uint64], signatures: Signatures, database: Database) -> Sides:
+    """Queries and database as the kernels take them."""
+    stored = database.words, database.offsets, database.signatures.masks, database.counts
+    return words, signatures.masks, signatures.exact, *stored
 
 
 def _measure(
@@ -239,17 +235,15 @@ def _write(sizes, hits, within, depths, harmonic, found):  # type: ignore[no-unt
     for tie in range(len(sizes)):
         n = sizes[tie]
         r = hits[tie]
-        slope = (r - 1) / (n - 1) if n > 1 else 0.0
         while at < k and depths[at] <= a + n:
             q = depths[at] - a
-            part = r / n * (slope * q + (b + 1 - slope * (a + 1)) * (harmonic[a + q] - harmonic[a])) if r > 0 else 0.0
             hit = b + r * q / n if n > 0 else b
-            found[2 + at] = (total + part) / max(min(relevant, depths[at]), 1)
+            sum_here = total + tie_precision(n, r, a, b, q, harmonic)
+            found[2 + at] = sum_here / max(min(relevant, depths[at]), 1)
             found[2 + k + at] = hit / max(depths[at], 1)
             found[2 + 2 * k + at] = hit / max(relevant, 1)
             at += 1
-        if r > 0:
-            total += r / n * (slope * n + (b + 1 - slope * (a + 1)) * (harmonic[a + n] - harmonic[a]))
+        total += tie_precision(n, r, a, b, n, harmonic)
         a += n
         b += r
     found[0] = total / max(relevant, 1)
