@@ -16,11 +16,14 @@ LAYERS = [
     {"kernels", "features", "hamming", "coding", "datasets", "execution"},
     {"gp"},
     {"hashing", "state", "inference"},
-    {"persistence", "validation", "evaluation", "baselines"},
+    {"persistence", "validation", "evaluation"},
+    {"contract"},
     {"selection"},
     {"training"},
     {"checkpoint"},
-    {"estimator"},
+    {"estimator", "baselines"},
+    {"methods"},
+    {"experiments"},
     {"server", "cli", "__main__"},
 ]
 HEIGHT = {part: height for height, layer in enumerate(LAYERS) for part in layer}

@@ -74,7 +74,7 @@ def test_batch_size_does_not_change_a_code(hasher, codes, probabilities, size):
 
 def test_rows_on_the_border_have_one_code_whatever_their_batch(hasher, borderline):
     function = hasher.hash_function_
-    nearest = np.abs(hashing.latent_means(function, borderline)).min(axis=1)
+    nearest = np.abs(function.margins(borderline)).min(axis=1)
     assert np.median(nearest) < 1e-5  # on the border indeed
     expected = hasher.encode(borderline)
     for size in (1, 2, 7, 32, 100):

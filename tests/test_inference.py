@@ -118,7 +118,7 @@ def test_the_hash_function_is_the_posterior_of_the_sites(solver):
     function = hashing.build(fitted, prior, state.mean, state.factor)
     X_test = digits()[0][N_TRAIN:]
     mean, probability = chances(state)
-    np.testing.assert_allclose(hashing.latent_means(function, X_test), mean, atol=2e-2)
+    np.testing.assert_allclose(function.margins(X_test), mean, atol=2e-2)
     assert np.abs(hashing.probabilities(function, X_test) - probability).mean() < 0.005
 
 
@@ -260,8 +260,8 @@ def test_after_training_representatives_and_other_rows_have_the_same_words():
 def test_training_learns_codes_that_unseen_rows_are_given_too():
     X, y = digits()
     function = trained(2)[0].function
-    words, _ = dominant(hashing.bits(function, X[:N_TRAIN]), y[:N_TRAIN])
-    distances = (hashing.bits(function, X[N_TRAIN:])[:, None] != words).sum(axis=2)
+    words, _ = dominant(function.margins(X[:N_TRAIN]) >= 0, y[:N_TRAIN])
+    distances = ((function.margins(X[N_TRAIN:]) >= 0)[:, None] != words).sum(axis=2)
     assert (distances.argmin(axis=1) == y[N_TRAIN:]).mean() > 0.9
 
 
@@ -273,7 +273,7 @@ def test_training_is_the_same_bit_for_bit_for_one_and_two_threads():
         np.testing.assert_array_equal(getattr(one.function, name), getattr(two.function, name))
     assert [sweep._replace(seconds=0) for sweep in one.sweeps] == [sweep._replace(seconds=0) for sweep in two.sweeps]
     X_test = digits()[0][N_TRAIN:]
-    np.testing.assert_array_equal(hashing.encode(one.function, X_test, 1), hashing.encode(two.function, X_test, 2))
+    np.testing.assert_array_equal(one.function.margins(X_test, 1), two.function.margins(X_test, 2))
 
 
 def test_training_is_the_same_with_phi_on_disk():
@@ -294,7 +294,7 @@ def test_pair_lists_have_codes_that_separate_them():
     found = []
     for n_jobs in (1, 2):
         with LocalExecutor(n_jobs) as executor:
-            found.append(hashing.bits(training.train(X[:600], graph, settings, executor).function, X[N_TRAIN:]))
+            found.append(training.train(X[:600], graph, settings, executor).function.margins(X[N_TRAIN:]) >= 0)
     np.testing.assert_array_equal(*found)
     labels, codes = y[N_TRAIN:], found[0]
     distances = (codes[:, None] != codes[None]).sum(axis=2)

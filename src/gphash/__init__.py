@@ -1,7 +1,8 @@
 """gphash: short binary codes that keep your notion of similarity, by supervised hashing with Gaussian processes."""
 
 from gphash.coding.similarity import Pairs
-from gphash.estimator import GPHasher, load
+from gphash.estimator import GPHasher
+from gphash.methods import load
 from gphash.version import __version__
 
 __all__ = ["GPHasher", "Pairs", "__version__", "load"]

@@ -12,13 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gphash import persistence
+from gphash import hashing, persistence
 from gphash.arrays import Floats
 from gphash.coding.similarity import PairGraph, Signatures
 from gphash.features.scaling import Scaling
 from gphash.gp import triangular
 from gphash.gp.ep import Shared, Sites
-from gphash.hashing import HashFunction
 from gphash.kernels import SquaredExponential
 from gphash.selection import Start
 from gphash.state import Latent, State, Sweep
@@ -86,14 +85,9 @@ def save(path: Path, run: str, checkpoint: Checkpoint) -> None:
     }
     arrays: dict[str, NDArray[Any]] = {"scaling_mean": plan.scaling.mean, "Z": plan.Z}
     if checkpoint.start is not None:
-        function = checkpoint.start.function
+        meta["start"], content = checkpoint.start.function.content()
         meta["start_score"] = checkpoint.start.score
-        arrays |= {
-            "start_signs": checkpoint.start.signs,
-            "start_Z": function.Z,
-            "start_weights": function.weights,
-            "start_uncertainty": function.uncertainty,
-        }
+        arrays |= {"start_signs": checkpoint.start.signs, **{f"start_{name}": part for name, part in content.items()}}
     if checkpoint.state is not None:
         meta["state"], more = _pack_state(checkpoint.state)
         arrays |= more
@@ -144,8 +138,8 @@ def load(path: Path, run: str) -> Checkpoint:
     plan = Plan(scaling, arrays["Z"], kernel, meta["pair_weight"])
     start = None
     if "start_signs" in arrays:
-        parts = (arrays[f"start_{name}"] for name in ("Z", "weights", "uncertainty"))
-        start = Start(arrays["start_signs"], HashFunction(scaling, kernel, *parts), meta["start_score"])
+        content = {name.removeprefix("start_"): part for name, part in arrays.items() if name.startswith("start_")}
+        start = Start(arrays["start_signs"], hashing.restore(meta["start"], content), meta["start_score"])
     state = None if meta["state"] is None else _unpack_state(meta["state"], arrays)
     return Checkpoint(plan, start, state, [Sweep(*record) for record in meta["sweeps"]])
 

@@ -6,32 +6,30 @@ import warnings
 from collections.abc import Callable
 from numbers import Integral
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from gphash import checkpoint as checkpoints
-from gphash import hashing, persistence, training, validation
+from gphash import hashing, training, validation
 from gphash.arrays import Floats
 from gphash.coding.similarity import PairGraph, Pairs, Signatures
-from gphash.evaluation import diagnostics, metrics, retrieval
+from gphash.contract import Hasher
+from gphash.evaluation import diagnostics
 from gphash.execution.local import LocalExecutor, count_jobs
-from gphash.features.scaling import Scaling
+from gphash.features import inducing
 from gphash.hashing import HashFunction
 from gphash.inference import SOLVERS
-from gphash.kernels import SquaredExponential
 from gphash.state import Sweep
 from gphash.training import Settings
 
-KIND = "model"
 UNCONVERGED = 0.1  # relative change of the sites in the last sweep
 
 
-class GPHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class GPHasher(Hasher):
     """Supervised hashing with Gaussian processes.
 
     Learns binary codes that keep a notion of similarity given by class labels, tag sets or judged pairs. Every bit is
@@ -108,6 +106,8 @@ class GPHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
     (497, 2)
     """
 
+    hash_function_: HashFunction
+
     def __init__(
         self,
         n_bits: int = 16,
@@ -151,44 +151,27 @@ class GPHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         self.callback = callback
         self.random_state = random_state
 
-    def fit(self, X: ArrayLike, y: ArrayLike | Pairs | None = None) -> Self:
-        """Learn the hash function.
-
-        Parameters
-        ----------
-        X : array of shape [n, d]
-            Features.
-        y : labels [n], 0/1 tags [n, c], or Pairs
-            Rows are similar when their labels are equal, when they share a tag, or as the pairs say.
-        """
-        settings = self._settings()
-        # Until the end, a model that was there before stays as it was.
-        own = self.__dict__
-        before: dict[str, Any] = {name: own[name] for name in ("n_features_in_", "feature_names_in_") if name in own}
-        try:
-            trained, labelled = self._train(X, y, settings)
-        except BaseException:
-            own.pop("n_features_in_", None)
-            own.pop("feature_names_in_", None)
-            own.update(before)
-            raise
-        self.hash_function_ = trained.function
-        self.length_scale_, self.signal_scale_ = trained.plan.kernel
-        self.pair_weight_ = trained.plan.pair_weight
-        self.sweeps_ = trained.sweeps
-        self.leave_one_out_score_ = trained.sweeps[-1].leave_one_out
-        self.seconds_ = trained.seconds
-        own.pop("classes_", None)
-        own.pop("class_codes_", None)
+    def _learn(self, X: ArrayLike, y: ArrayLike | Pairs | None) -> dict[str, Any]:
+        trained, labelled = self._train(X, y, self._settings())
+        learned: dict[str, Any] = {
+            "hash_function_": trained.function,
+            "length_scale_": trained.plan.kernel.length_scale,
+            "signal_scale_": trained.plan.kernel.signal_scale,
+            "pair_weight_": trained.plan.pair_weight,
+            "sweeps_": trained.sweeps,
+            "leave_one_out_score_": trained.sweeps[-1].leave_one_out,
+            "seconds_": trained.seconds,
+        }
         if labelled:
-            labels = np.asarray(y).reshape(-1)
-            self.classes_, self.class_codes_ = diagnostics.dominant_codes((trained.codes > 0).astype(np.uint8), labels)
-        return self
+            bits = (trained.codes > 0).astype(np.uint8)
+            names = ("classes_", "class_codes_")
+            learned.update(zip(names, diagnostics.dominant_codes(bits, np.asarray(y).reshape(-1)), strict=True))
+        return learned
 
     def _train(self, X: ArrayLike, y: ArrayLike | Pairs | None, settings: Settings) -> tuple[training.Trained, bool]:
         """Outcome of training, and whether y was class labels."""
         features = validation.features(self, X, reset=True)
-        supervision = validation.supervision(y, len(features), self.balance_pairs)
+        supervision = self._supervision(y, len(features), self.balance_pairs)
         if settings.n_inducing > len(features):
             warnings.warn(
                 f"n_inducing={settings.n_inducing} exceeds the {len(features)} rows of X; "
@@ -213,84 +196,29 @@ class GPHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
             )
         return trained, isinstance(supervision, Signatures) and supervision.exact
 
-    def encode(self, X: ArrayLike) -> NDArray[np.uint8]:
-        """Packed codes, uint8 [n, ceil(n_bits / 8)]; bit j in numpy's `packbits` order, spare bits zero."""
-        return hashing.encode(*self._fitted(X), self.n_jobs)
-
-    def transform(self, X: ArrayLike) -> NDArray[np.uint8]:
-        """Codes as 0/1, uint8 [n, n_bits]."""
-        return hashing.bits(*self._fitted(X), self.n_jobs)
-
     def bit_probabilities(self, X: ArrayLike) -> Floats:
         """P(bit = 1) for every bit, [n, n_bits]; at least ½ exactly where `transform` gives 1."""
-        return hashing.probabilities(*self._fitted(X), self.n_jobs)
-
-    def score(self, X: ArrayLike, y: ArrayLike) -> float:
-        """Mean average precision, tie-aware, when each row of X is searched for among the others by Hamming distance.
-
-        Rows that have no similar one among the others are left out of the mean.
-
-        Parameters
-        ----------
-        X : array of shape [n, d]
-            Features.
-        y : labels [n] or 0/1 tags [n, c]
-            What counts as similar.
-        """
-        packed = self.encode(X)
-        signatures = validation.signatures(y, len(packed))
-        collection = retrieval.store(packed, signatures)
-        found = retrieval.rank_by_hamming(
-            packed, signatures, collection, self.hash_function_.n_bits, leave_one_out=True, n_jobs=self.n_jobs
-        )
-        quality = metrics.mean(found.average_precision)
-        if np.isnan(quality):
-            raise ValueError("no row of X has a similar one in X by y, so that there is nothing to find.")
-        return quality
-
-    @property
-    def fingerprint_(self) -> str:
-        """SHA-256 of the hash function: models with the same fingerprint compute the same codes and probabilities."""
         check_is_fitted(self, "hash_function_")
-        return persistence.fingerprint(KIND, *self._content())
+        return hashing.probabilities(self.hash_function_, validation.features(self, X, reset=False), self.n_jobs)
 
-    def save(self, path: str | os.PathLike[str]) -> str:
-        """Write the model to one file and return its fingerprint; an old file is replaced only by a complete one."""
-        check_is_fitted(self, "hash_function_")
-        names = [str(name) for name in self.feature_names_in_] if hasattr(self, "feature_names_in_") else None
-        remarks: dict[str, Any] = {
-            "parameters": {name: value for name, value in self.get_params(deep=False).items() if _plain(value)},
-            "pair_weight": self.pair_weight_,
-            "sweeps": [list(sweep) for sweep in self.sweeps_],
-            "seconds": self.seconds_,
-            "feature_names": names,
+    @classmethod
+    def _restore(cls, meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> HashFunction:
+        return hashing.restore(meta, arrays)
+
+    def _remarks(self) -> dict[str, Any]:
+        sweeps = [list(sweep) for sweep in self.sweeps_]
+        return {"pair_weight": self.pair_weight_, "sweeps": sweeps, "seconds": self.seconds_}
+
+    def _recall(self, remarks: dict[str, Any]) -> dict[str, Any]:
+        kernel, sweeps = self.hash_function_.kernel, [Sweep(*record) for record in remarks["sweeps"]]
+        return {
+            "length_scale_": kernel.length_scale,
+            "signal_scale_": kernel.signal_scale,
+            "pair_weight_": remarks["pair_weight"],
+            "sweeps_": sweeps,
+            "leave_one_out_score_": sweeps[-1].leave_one_out,
+            "seconds_": remarks["seconds"],
         }
-        return persistence.write(path, KIND, *self._content(), remarks)
-
-    def _content(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        function = self.hash_function_
-        meta = {"unit_length": function.scaling.unit_length, "kernel": list(function.kernel)}
-        return meta, {
-            "scaling_mean": function.scaling.mean,
-            "Z": function.Z,
-            "weights": function.weights,
-            "uncertainty": function.uncertainty,
-        }
-
-    @property
-    def _n_features_out(self) -> int:
-        return int(self.hash_function_.n_bits)
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.required = True
-        tags.target_tags.two_d_labels = True
-        tags.transformer_tags.preserves_dtype = []
-        return tags
-
-    def _fitted(self, X: ArrayLike) -> tuple[HashFunction, Floats]:
-        check_is_fitted(self, "hash_function_")
-        return self.hash_function_, validation.features(self, X, reset=False)
 
     def _settings(self) -> Settings:
         for name in ("n_bits", "n_inducing", "n_representatives", "n_starts", "max_sweeps", "block_size"):
@@ -298,7 +226,7 @@ class GPHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         for name in ("length_scale", "signal_scale", "similarity_scale", "pair_weight"):
             validation.positive_or_auto(name, getattr(self, name), 1e-6, 1e6)
         validation.positive_or_auto("memory_limit", self.memory_limit, unit=" of bytes")
-        validation.one_of("inducing", self.inducing, ("kmeans", "random"))
+        validation.one_of("inducing", self.inducing, inducing.CHOICES)
         validation.one_of("solver", self.solver, tuple(SOLVERS))
         validation.one_of("scaling", self.scaling, ("unit", "centre"))
         validation.truth("balance_pairs", self.balance_pairs)
@@ -349,31 +277,6 @@ class GPHasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
             )
         run = checkpoints.fingerprint(X, supervision, settings)
         return checkpoints.Keeper(path, run), checkpoints.load(path, run) if path.exists() else None
-
-
-def load(path: str | os.PathLike[str]) -> GPHasher:
-    """Read a model that `GPHasher.save` wrote, ready to encode."""
-    stored = persistence.read(path, KIND)
-    meta, remarks, arrays = stored.meta, stored.remarks, stored.arrays
-    known = GPHasher().get_params(deep=False)
-    hasher = GPHasher(**{name: value for name, value in remarks["parameters"].items() if name in known})
-    scaling = Scaling(arrays["scaling_mean"], meta["unit_length"])
-    kernel = SquaredExponential(*meta["kernel"])
-    hasher.hash_function_ = HashFunction(scaling, kernel, arrays["Z"], arrays["weights"], arrays["uncertainty"])
-    hasher.length_scale_, hasher.signal_scale_ = kernel
-    hasher.pair_weight_ = remarks["pair_weight"]
-    hasher.sweeps_ = [Sweep(*record) for record in remarks["sweeps"]]
-    hasher.leave_one_out_score_ = hasher.sweeps_[-1].leave_one_out
-    hasher.seconds_ = remarks["seconds"]
-    hasher.n_features_in_ = arrays["Z"].shape[1]
-    if remarks["feature_names"] is not None:
-        hasher.feature_names_in_ = np.array(remarks["feature_names"], dtype=object)
-    return hasher
-
-
-def _plain(value: object) -> bool:
-    """Whether a parameter can be kept in a file: a number, a word, or nothing."""
-    return value is None or isinstance(value, bool | int | float | str | np.integer | np.floating)
 
 
 def _machine_memory() -> float:

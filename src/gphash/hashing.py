@@ -1,9 +1,10 @@
 """The hash function: the one trained artefact, and what it computes for new rows (section 2.4 of the paper).
 
-    mean_j(x) = k(x, Z) w_j,   variance(x) = k(x, x) − ‖Uᵀ k(Z, x)‖²
+    mean_j(x) = k(x, Z) w_j + c_j,   variance(x) = k(x, x) − ‖Uᵀ k(Z, x)‖²
     P(bit_j = 1) = Φ(mean_j / √(1 + variance)),   bit_j = [mean_j ≥ 0]
 
-with w_j = L⁻ᵀ b_j, and U Uᵀ = L⁻ᵀ (I − Λ̄⁻¹) L⁻¹ from the prior's whitening L and the shared factor Λ̄.
+with w_j = L⁻ᵀ b_j, and U Uᵀ = L⁻ᵀ (I − Λ̄⁻¹) L⁻¹ from the prior's whitening L and the shared factor Λ̄. The
+offset c is zero for Gaussian processes; other kernel methods, which know no U, may have one.
 
 A row's code must not depend on which rows it is encoded with, but a float32 product rounds differently at different
 places of a matrix. Rows with a mean so near to zero that rounding could decide its sign are therefore computed again in
@@ -13,6 +14,7 @@ float64.
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -27,7 +29,6 @@ from gphash.features.scaling import Scaling
 from gphash.gp import triangular
 from gphash.gp.prior import Prior
 from gphash.gp.triangular import Factor
-from gphash.hamming import packing
 from gphash.kernels import Landmarks, SquaredExponential
 
 TILE = 1024
@@ -46,18 +47,21 @@ class HashFunction:
         Inducing inputs, scaled, float32 [r, d].
     weights
         w, one column per bit, float32 [r, m].
+    offset
+        c, one number per bit, float64 [m].
     uncertainty
-        U, float32 [r, r].
+        U, float32 [r, r]; None if the method knows none.
     """
 
     scaling: Scaling
     kernel: SquaredExponential
     Z: Floats
     weights: Floats
-    uncertainty: Floats
+    offset: Floats
+    uncertainty: Floats | None = None
 
     def __getstate__(self) -> dict[str, object]:
-        """The five fields alone: what is derived from them is made again when needed."""
+        """The fields alone: what is derived from them is made again when needed."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def __repr__(self) -> str:
@@ -68,6 +72,22 @@ class HashFunction:
     def n_bits(self) -> int:
         """Length of a code."""
         return int(self.weights.shape[1])
+
+    @property
+    def n_features(self) -> int:
+        """Width of a raw row."""
+        return int(self.Z.shape[1])
+
+    def margins(self, X: Floats, n_jobs: int | None = 1) -> Floats:
+        """Predictive means of the latent functions, [n, m]; their signs are the bits."""
+        (mean,) = _by_tiles(lambda rows: (_mean(self, _kernel(self, rows)),), X, n_jobs)
+        return _resolve(self, X, mean)
+
+    def content(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """What a file keeps."""
+        meta = {"unit_length": self.scaling.unit_length, "kernel": list(self.kernel)}
+        arrays = {"scaling_mean": self.scaling.mean, "Z": self.Z, "weights": self.weights, "offset": self.offset}
+        return meta, arrays if self.uncertainty is None else {**arrays, "uncertainty": self.uncertainty}
 
     @cached_property
     def landmarks(self) -> Landmarks:
@@ -84,7 +104,7 @@ class HashFunction:
         """How near to zero a float32 mean may be before its sign is in doubt, [m]."""
         reach = float(np.max(kernels.squared_norms(self.Z), initial=0.0)) / self.kernel.length_scale**2
         sums = kernels.diagonal(self.kernel) * np.abs(self.weights).sum(axis=0, dtype=np.float64)
-        doubt: Floats = ROUNDING * max(1.0, reach / 2) * sums
+        doubt: Floats = ROUNDING * (max(1.0, reach / 2) * sums + np.abs(self.offset))
         return doubt
 
 
@@ -107,32 +127,25 @@ def build(scaling: Scaling, prior: Prior, mean: Floats, factor: Factor) -> HashF
         # In the order in which a file gives them back: BLAS rounds by layout.
         prior.Z.astype(np.float32, order="C"),
         weights.astype(np.float32, order="C"),
+        np.zeros(mean.shape[1]),
         uncertainty.astype(np.float32, order="C"),
     )
 
 
+def restore(meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> HashFunction:
+    """Hash function from its content."""
+    scaled = Scaling(arrays["scaling_mean"], meta["unit_length"])
+    kernel = SquaredExponential(*meta["kernel"])
+    return HashFunction(scaled, kernel, arrays["Z"], arrays["weights"], arrays["offset"], arrays.get("uncertainty"))
+
+
 def predict(function: HashFunction, X: Floats) -> tuple[Floats, Floats]:
     """Predictive means, [n, m], and variance, the same for all bits, [n], to float32's precision."""
+    assert function.uncertainty is not None
     K = _kernel(function, X)
     explained = kernels.squared_norms(K @ function.uncertainty).astype(np.float64)
     variance = np.maximum(kernels.diagonal(function.kernel) - explained, 0.0)
-    return (K @ function.weights).astype(np.float64), variance
-
-
-def latent_means(function: HashFunction, X: Floats, n_jobs: int | None = 1) -> Floats:
-    """Predictive means of the latent functions, [n, m]; their signs are the bits."""
-    (mean,) = _by_tiles(lambda rows: ((_kernel(function, rows) @ function.weights).astype(np.float64),), X, n_jobs)
-    return _resolve(function, X, mean)
-
-
-def bits(function: HashFunction, X: Floats, n_jobs: int | None = 1) -> NDArray[np.uint8]:
-    """Codes as 0/1, [n, m]."""
-    return (latent_means(function, X, n_jobs) >= 0).astype(np.uint8)
-
-
-def encode(function: HashFunction, X: Floats, n_jobs: int | None = 1) -> NDArray[np.uint8]:
-    """Packed codes, [n, ⌈m/8⌉]."""
-    return packing.pack(latent_means(function, X, n_jobs) >= 0)
+    return _mean(function, K), variance
 
 
 def probabilities(function: HashFunction, X: Floats, n_jobs: int | None = 1) -> Floats:
@@ -149,6 +162,10 @@ def _kernel(function: HashFunction, X: Floats) -> Floats:
     return kernels.evaluate(function.landmarks, scaling.apply(function.scaling, X))
 
 
+def _mean(function: HashFunction, K: Floats) -> Floats:
+    return (K @ function.weights).astype(np.float64) + function.offset
+
+
 def _resolve(function: HashFunction, X: Floats, mean: Floats) -> Floats:
     """Compute the means of rows with a sign in doubt again, in float64."""
     doubtful = np.flatnonzero((np.abs(mean) < function.doubt).any(axis=1))
@@ -156,7 +173,7 @@ def _resolve(function: HashFunction, X: Floats, mean: Floats) -> Floats:
         landmarks, weights = function.exact
         for rows in np.array_split(doubtful, -(-len(doubtful) // TILE)):
             exact = scaling.apply(function.scaling, X[rows], np.float64)
-            mean[rows] = kernels.evaluate(landmarks, exact) @ weights
+            mean[rows] = kernels.evaluate(landmarks, exact) @ weights + function.offset
     return mean
 
 

@@ -191,8 +191,10 @@ def choose_pair_weight(
     """
     n_train = 2 * len(sample.X) // 3
     kept, held = np.arange(n_train), np.arange(n_train, len(sample.X))
+    judge: PairGraph | None
     if isinstance(sample.supervision, PairGraph):
-        part, judge = _hold_out_pairs(sample, seed)
+        remaining, judge = hold_out_pairs(sample.supervision, seed)
+        part = sample._replace(supervision=remaining)
     else:
         part, judge = sample._replace(X=sample.X[kept], supervision=sample.supervision[kept]), None
     best, best_quality = 1.0, -np.inf
@@ -202,17 +204,18 @@ def choose_pair_weight(
         start = best_start(part, scaling, kernel, whole, seed, n_starts, executor)
         if judge is None:
             assert isinstance(sample.supervision, Signatures)
-            quality = _retrieval(start.function, sample.X[held], sample.supervision[held])
+            margins = kernels.evaluate(start.function.landmarks, sample.X[held]) @ start.function.weights
+            quality = retrieval(margins, sample.supervision[held])
         else:
-            quality = _separation(start.signs, judge)
+            quality = separation(start.signs, judge)
         if quality > best_quality:
             best, best_quality = weight, quality
     return best
 
 
-def _retrieval(function: HashFunction, scaled: Floats, signatures: Signatures) -> float:
-    """Mean average precision of rows among themselves by Hamming distance."""
-    codes = np.where(kernels.evaluate(function.landmarks, scaled) @ function.weights >= 0, 1.0, -1.0)
+def retrieval(margins: Floats, signatures: Signatures) -> float:
+    """Mean average precision, among themselves, of rows whose bits are the signs of margins, [n, m]."""
+    codes = np.where(margins >= 0, 1.0, -1.0)
     distances = (codes.shape[1] - codes @ codes.T) / 2
     relevant = similarity.alike(signatures, signatures)
     np.fill_diagonal(relevant, False)
@@ -220,18 +223,16 @@ def _retrieval(function: HashFunction, scaled: Floats, signatures: Signatures) -
     return metrics.mean_average_precision(distances, relevant)
 
 
-def _hold_out_pairs(sample: Sample, seed: int) -> tuple[Sample, PairGraph]:
-    """The sample with a fifth of its pairs removed, and those pairs."""
-    graph = sample.supervision
-    assert isinstance(graph, PairGraph)
+def hold_out_pairs(graph: PairGraph, seed: int) -> tuple[PairGraph, PairGraph]:
+    """A pair list with a fifth of its pairs removed, and those pairs."""
     low, high = np.minimum(graph.owners, graph.partners), np.maximum(graph.owners, graph.partners)
     # Both directions of a pair must fall on the same side: decide by a number that both share.
     draw = np.random.default_rng([seed, 5]).random(graph.n_rows)
     held = (draw[low] + draw[high]) % 1 < 0.2
-    return sample._replace(supervision=similarity.select(graph, ~held)), similarity.select(graph, held)
+    return similarity.select(graph, ~held), similarity.select(graph, held)
 
 
-def _separation(signs: Signs, pairs: PairGraph) -> float:
+def separation(signs: Signs, pairs: PairGraph) -> float:
     """Chance that a similar pair is nearer than a dissimilar one, ties counting half."""
     product = np.einsum("pm,pm->p", signs[pairs.owners].astype(np.int64), signs[pairs.partners].astype(np.int64))
     alike, unlike = np.sort(product[pairs.similar == 1]), np.sort(product[pairs.similar == 0])

@@ -230,13 +230,8 @@ def _choose(
 ) -> tuple[Plan, Start]:
     """Scaling, inducing inputs, and on a sample of the rows: kernel, pair weight and start."""
     scaled = scaling.fit(X, settings.unit_length)
-    n_inducing = min(settings.n_inducing, len(X))
-    if settings.inducing == "kmeans" and n_inducing < len(X):
-        n_rows = min(len(X), inducing.ROWS_PER_CENTRE * n_inducing)
-        chosen = np.sort(generator.choice(len(X), n_rows, replace=False))
-        Z = inducing.kmeans(scaling.apply(scaled, X[chosen]), n_inducing, generator, executor)
-    else:
-        Z = scaling.apply(scaled, inducing.random_rows(X, n_inducing, generator))
+    Z = inducing.choose(X, scaled, settings.n_inducing, settings.inducing, generator, executor)
+    n_inducing = len(Z)
     clock.lap("inducing inputs")
 
     n_central = _count_central(supervision, settings, order)

@@ -3,6 +3,7 @@
 An error names the argument, what was given and what is wanted.
 """
 
+from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import Any
 
@@ -17,6 +18,7 @@ from gphash.coding import similarity
 from gphash.coding.similarity import PairGraph, Pairs, Signatures
 
 LARGEST = 1e18  # length of a row, whose square float32 can hold
+KINDS = {"labels": "class labels [n]", "tags": "0/1 tags [n, c]", "pairs": "Pairs"}
 WANTED = "give labels [n], 0/1 tags [n, c] or Pairs"
 
 
@@ -36,11 +38,23 @@ def features(estimator: Any, X: ArrayLike, reset: bool) -> Floats:
     return checked
 
 
-def supervision(y: ArrayLike | Pairs | None, n_rows: int, balance_pairs: bool) -> Signatures | PairGraph:
-    """What is similar, to learn from: labels, tags or pairs that tell something apart."""
+def supervision(
+    y: ArrayLike | Pairs | None, n_rows: int, balance_pairs: bool, method: str, takes: Sequence[str] = tuple(KINDS)
+) -> Signatures | PairGraph:
+    """What is similar, to learn from: labels, tags or pairs, as far as a method takes them, that tell something apart.
+
+    `method` is the name that errors mention.
+    """
+    wanted = f"{method} learns from {' or '.join(KINDS[kind] for kind in takes)}"
+    if y is None:
+        raise ValueError(f"{method} requires y to be passed, but the target y is None; {wanted}.")
     if isinstance(y, Pairs):
+        if "pairs" not in takes:
+            raise ValueError(f"y is a list of pairs, but {wanted}.")
         return similarity.from_pairs(y, n_rows, balance_pairs)
     given = signatures(y, n_rows)
+    if (kind := "labels" if given.exact else "tags") not in takes:
+        raise ValueError(f"y is {KINDS[kind]}, but {wanted}.")
     similarity.check_teaches(given)
     return given
 
@@ -48,7 +62,7 @@ def supervision(y: ArrayLike | Pairs | None, n_rows: int, balance_pairs: bool) -
 def signatures(y: ArrayLike | None, n_rows: int) -> Signatures:
     """Labels [n] or tags [n, c], to compare rows by."""
     if y is None:
-        raise ValueError(f"GPHasher requires y to be passed, but the target y is None; {WANTED}.")
+        raise ValueError(f"y is None; {WANTED}.")
     if isinstance(y, Pairs):
         raise ValueError("y is a list of pairs; here, give labels [n] or 0/1 tags [n, c].")
     if hasattr(y, "toarray"):

@@ -96,6 +96,20 @@ def from_tags(tags: ArrayLike) -> Signatures:
     return Signatures(octets.view(np.uint64), False)
 
 
+def class_numbers(signatures: Signatures) -> Indices:
+    """Numbers from 0 of the classes of labels, [n]."""
+    return np.unique(signatures.masks[:, 0], return_inverse=True)[1].astype(np.int64)
+
+
+def indicators(signatures: Signatures) -> Floats:
+    """One column per class or tag, 1 where a row has it, else 0, [n, c]; tags that no row has are left out."""
+    if signatures.exact:
+        numbers = class_numbers(signatures)
+        return np.eye(int(numbers.max()) + 1)[numbers]
+    columns = np.unpackbits(signatures.masks.view(np.uint8), axis=1)
+    return columns[:, columns.any(axis=0)].astype(np.float64)
+
+
 def check_teaches(signatures: Signatures) -> None:
     """Refuse labels or tags from which nothing can be learned: all rows alike, or none."""
     masks = signatures.masks

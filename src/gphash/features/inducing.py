@@ -4,10 +4,26 @@ import numpy as np
 
 from gphash.arrays import Floats
 from gphash.execution.local import Executor, row_blocks
+from gphash.features import scaling
+from gphash.features.scaling import Scaling
+
+CHOICES = ("kmeans", "random")
 
 ROWS_PER_CENTRE = 20
 ITERATIONS = 8
 BLOCK = 2048
+
+
+def choose(
+    X: Floats, scaled: Scaling, n_inducing: int, how: str, generator: np.random.Generator, executor: Executor
+) -> Floats:
+    """Scaled inducing inputs for raw rows X, [r, d]: k-means centres or random rows, all rows if there are no more."""
+    n_inducing = min(n_inducing, len(X))
+    if how == "kmeans" and n_inducing < len(X):
+        n_rows = min(len(X), ROWS_PER_CENTRE * n_inducing)
+        chosen = np.sort(generator.choice(len(X), n_rows, replace=False))
+        return kmeans(scaling.apply(scaled, X[chosen]), n_inducing, generator, executor)
+    return scaling.apply(scaled, random_rows(X, n_inducing, generator))
 
 
 def random_rows(X: Floats, n_inducing: int, generator: np.random.Generator) -> Floats:
