@@ -77,7 +77,7 @@ def main() -> None:
 
 def draw(folder: Path) -> None:
     """Draw all reports of a folder."""
-    from gphash.evaluation import plots
+    from gphash.evaluation import canvas, plots
 
     reports = [report.read(path) for path in sorted(folder.glob("*.json"))]
     figures = {
@@ -89,7 +89,7 @@ def draw(folder: Path) -> None:
     }
     for name, figure in figures.items():
         if figure is not None:
-            print("wrote", *plots.save(figure, folder / name))
+            print("wrote", *canvas.save(figure, folder / name))
 
 
 if __name__ == "__main__":

@@ -21,20 +21,17 @@ The fingerprint identifies the content: SHA-256 over kind, meta and the arrays' 
 the version of the library nor the order in which mappings were filled enters it.
 """
 
-import contextlib
-import errno
 import hashlib
 import json
 import math
 import os
-import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gphash import files
 from gphash.version import __version__
 
 JSON: TypeAlias = "Mapping[str, JSON] | Sequence[JSON] | str | int | float | bool | None"
@@ -192,24 +189,8 @@ def write(
             "large values belong in arrays"
         )
 
-    # A link stays a link: what it points to is replaced.
-    target = Path(os.path.realpath(path))
-    if target.is_dir():
-        raise IsADirectoryError(errno.EISDIR, "wanted is a file, this is a folder", os.fspath(path))
-    if not target.parent.is_dir():
-        raise FileNotFoundError(errno.ENOENT, "the folder does not exist", str(target.parent))
-    temporary = target.with_name(f".gphash-{secrets.token_hex(8)}.tmp")
-    try:
-        with open(temporary, "xb") as file:
-            _write_stream(file, header, checked, layout)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise
-    _sync_folder(target.parent)
+    with files.replacing(path) as file:
+        _write_stream(file, header, checked, layout)
     return mark
 
 
@@ -409,20 +390,6 @@ def _write_stream(file: BinaryIO, header: bytes, arrays: Arrays, layout: Mapping
     if not arrays:
         put(bytes(_padding(position)))
     file.write(digest.digest())
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the new name durable, where the system can."""
-    if os.name != "posix":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
-            raise
-    finally:
-        os.close(descriptor)
 
 
 def _check_size(file: BinaryIO, wanted: int, path: str | os.PathLike[str]) -> None:

@@ -17,9 +17,11 @@ from gphash.arrays import Floats, Indices, Signs
 from gphash.coding import similarity
 from gphash.coding.similarity import PairGraph, Signatures
 from gphash.evaluation import metrics
+from gphash.evaluation import retrieval as ranking
 from gphash.execution.local import Executor, SerialExecutor
 from gphash.features.scaling import Scaling
 from gphash.gp import prior as priors
+from gphash.hamming import packing
 from gphash.hashing import HashFunction
 from gphash.kernels import SquaredExponential
 from gphash.state import Problem, Rows, Schedule
@@ -215,12 +217,10 @@ def choose_pair_weight(
 
 def retrieval(margins: Floats, signatures: Signatures) -> float:
     """Mean average precision, among themselves, of rows whose bits are the signs of margins, [n, m]."""
-    codes = np.where(margins >= 0, 1.0, -1.0)
-    distances = (codes.shape[1] - codes @ codes.T) / 2
-    relevant = similarity.alike(signatures, signatures)
-    np.fill_diagonal(relevant, False)
-    np.fill_diagonal(distances, np.inf)
-    return metrics.mean_average_precision(distances, relevant)
+    packed = packing.pack(margins >= 0)
+    collection = ranking.store(packed, signatures)
+    found = ranking.rank_by_hamming(packed, signatures, collection, margins.shape[1], leave_one_out=True, n_jobs=1)
+    return metrics.mean(found.average_precision)
 
 
 def hold_out_pairs(graph: PairGraph, seed: int) -> tuple[PairGraph, PairGraph]:

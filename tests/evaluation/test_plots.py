@@ -9,7 +9,7 @@ import pytest
 from sklearn.base import BaseEstimator
 
 from gphash import GPHasher
-from gphash.evaluation import metrics, plots, protocol, report
+from gphash.evaluation import canvas, metrics, plots, protocol, report
 from gphash.evaluation.protocol import Rows
 from tests import digits
 
@@ -82,16 +82,16 @@ def texts(figure):
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_files_are_the_same_every_time(matplotlib, reports, tmp_path, name):
-    first = plots.save(FIGURES[name](reports), tmp_path / "first" / f"{name}.v1")
+    first = canvas.save(FIGURES[name](reports), tmp_path / "first" / f"{name}.v1")
     figure = FIGURES[name](reports)
-    second = plots.save(figure, tmp_path / "second" / f"{name}.v1")
+    second = canvas.save(figure, tmp_path / "second" / f"{name}.v1")
     contents = [path.read_bytes() for path in first]
     assert [path.name for path in first] == [f"{name}.v1.svg", f"{name}.v1.png"]
     assert contents[0].lstrip().startswith(b"<?xml")
     assert contents[1].startswith(b"\x89PNG")
     assert contents == [path.read_bytes() for path in second]
     # The figure itself is none the worse for having been saved.
-    assert contents == [path.read_bytes() for path in plots.save(figure, tmp_path / "third")]
+    assert contents == [path.read_bytes() for path in canvas.save(figure, tmp_path / "third")]
     assert sorted(os.listdir(tmp_path / "first")) == sorted(path.name for path in first)
 
 
@@ -106,11 +106,11 @@ def test_axes_are_labelled(matplotlib, reports, name):
 
 def test_figures_need_no_pyplot(matplotlib, reports):
     before = "matplotlib.pyplot" in sys.modules
-    settings = {name: matplotlib.rcParams[name] for name in plots.STYLE}
+    settings = {name: matplotlib.rcParams[name] for name in canvas.STYLE}
     for make in FIGURES.values():
         assert make(reports).canvas.manager is None
     assert ("matplotlib.pyplot" in sys.modules) == before
-    assert {name: matplotlib.rcParams[name] for name in plots.STYLE} == settings
+    assert {name: matplotlib.rcParams[name] for name in canvas.STYLE} == settings
 
 
 def test_figures_do_not_change_the_reports(matplotlib, reports):
@@ -267,7 +267,7 @@ def test_pictures_may_have_colours_and_any_size(matplotlib, tmp_path):
     colour, tall, grey = rng.random((20, 30, 3)), rng.random((30, 10, 3)), rng.random((9, 9))
     figure = plots.contact_sheet([colour], [[tall, grey]], [[True, True]], [[0.5, 2.25]])
     assert {"0.50", "2.25"} <= {text.get_text() for text in figure.axes[0].texts}
-    plots.save(figure, tmp_path / "sheet")
+    canvas.save(figure, tmp_path / "sheet")
 
 
 @pytest.mark.parametrize(
@@ -293,7 +293,7 @@ def test_an_interrupted_save_leaves_the_old_picture(matplotlib, reports, tmp_pat
 
     monkeypatch.setattr(os, "replace", fail)
     with pytest.raises(KeyboardInterrupt):
-        plots.save(plots.codes(reports[0]), tmp_path / "codes")
+        canvas.save(plots.codes(reports[0]), tmp_path / "codes")
     assert (tmp_path / "codes.svg").read_text() == "old"
     assert os.listdir(tmp_path) == ["codes.svg"]
 

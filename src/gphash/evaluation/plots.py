@@ -1,84 +1,30 @@
 """Pictures of reports: they draw what `report.read` gives and measure nothing.
 
-Every function returns a matplotlib `Figure`, made without pyplot, so that no window, backend or global state is
-touched; `save` writes it as SVG and PNG, the same bytes for the same figure. Colours are those of Okabe and Ito, told
-apart with any colour vision, and lines differ in markers and dashes as well.
+Every function returns a figure in the style of the house; `canvas.save` writes it.
 """
 
-import functools
-import io
-import os
-import secrets
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gphash.evaluation import protocol
+from gphash.evaluation import canvas, protocol
+from gphash.evaluation.canvas import COLOURS, DASHES, QUIET, WRONG, line, rectangle, settled, styled
 from gphash.evaluation.metrics import METRICS
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from gphash.evaluation.canvas import Figure
 
-P = ParamSpec("P")
-R = TypeVar("R")
 Report = dict[str, Any]
 
-# Okabe and Ito's eight without yellow, which is lost on white.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 LABEL_WIDTH = 30  # characters of a line in a legend
-DASHES = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (5, 1.5, 1.2, 1.5)))
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "*")
-WRONG = "#D55E00"
-QUIET = "#808080"
-DOTS_PER_INCH = 200
-STYLE = {
-    "font.family": "DejaVu Sans",
-    "font.size": 8,
-    "axes.titlesize": 8,
-    "axes.titlelocation": "left",
-    "axes.titlecolor": "#404040",
-    "axes.edgecolor": QUIET,
-    "axes.linewidth": 0.6,
-    "axes.grid": False,
-    "axes.axisbelow": True,
-    "grid.color": "#E0E0E0",
-    "grid.linewidth": 0.5,
-    "xtick.color": QUIET,
-    "ytick.color": QUIET,
-    "xtick.labelcolor": "black",
-    "ytick.labelcolor": "black",
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "lines.linewidth": 1.3,
-    "lines.markersize": 4.5,
-    "lines.markeredgewidth": 0.0,
-    "legend.frameon": False,
-    "legend.handlelength": 3.0,
-    "figure.facecolor": "white",
-    "savefig.facecolor": "white",
-    "svg.hashsalt": "gphash",
-    "svg.fonttype": "path",
-}
 RANKINGS = {"hamming": "Hamming distance", "expected": "expected Hamming distance"}
 
 
-def _styled(draw: Callable[P, R]) -> Callable[P, R]:
-    """Draw in the style of the house, whatever the user's own settings are, and leave those alone."""
-
-    @functools.wraps(draw)
-    def drawn(*args: P.args, **kwargs: P.kwargs) -> R:
-        with _matplotlib().rc_context(STYLE):
-            return draw(*args, **kwargs)
-
-    return drawn
-
-
-@_styled
+@styled
 def precision_recall(reports: Sequence[Report], ranking: str = "hamming") -> "Figure":
     """Precision against recall as more and more rows are retrieved, a line for every method and length of code.
 
@@ -90,7 +36,7 @@ def precision_recall(reports: Sequence[Report], ranking: str = "hamming") -> "Fi
         "hamming" or "expected".
     """
     groups = _groups(reports, ranking, by_length=True)
-    figure = _figure(5.6, _tall_enough(len(groups)))
+    figure = canvas.figure(5.6, _tall_enough(len(groups)))
     axes = figure.add_subplot()
     for number, (label, group) in enumerate(groups.items()):
         curves = [one["results"][ranking]["curve"] for one in group]
@@ -99,15 +45,15 @@ def precision_recall(reports: Sequence[Report], ranking: str = "hamming") -> "Fi
         recall, precision = (np.mean([curve[name] for curve in curves], axis=0) for name in ("recall", "precision"))
         # Markers of different lines start at different places, lest they cover each other.
         start = 0.13 * number / len(groups)
-        axes.plot(recall, precision, **_line(number), markevery=(start, 0.13), label=label)
+        axes.plot(recall, precision, **line(number), markevery=(start, 0.13), label=label)
     axes.set(xlim=(0, 1.02), ylim=(0, 1.02), xlabel=_label("recall_at_k", "@k"), ylabel=_label("precision_at_k", "@k"))
     axes.grid(True)
     axes.set_title(_setting(reports, ranking) + _seeds_note({len(group) for group in groups.values()}, "mean"))
     figure.legend(loc="outside right upper")
-    return _settled(figure)
+    return settled(figure)
 
 
-@_styled
+@styled
 def map_against_bits(reports: Sequence[Report], ranking: str = "hamming") -> "Figure":
     """Mean average precision against the length of codes, a line for every method.
 
@@ -119,7 +65,7 @@ def map_against_bits(reports: Sequence[Report], ranking: str = "hamming") -> "Fi
         "hamming" or "expected".
     """
     groups = _groups(reports, ranking, by_length=False)
-    figure = _figure(5.6, _tall_enough(len(groups)))
+    figure = canvas.figure(5.6, _tall_enough(len(groups)))
     axes = figure.add_subplot()
     lengths = sorted({_bits(one) for one in reports})
     seeds = set()
@@ -135,7 +81,7 @@ def map_against_bits(reports: Sequence[Report], ranking: str = "hamming") -> "Fi
         bars: dict[str, Any] = (
             {"yerr": spread, "capsize": 2.0, "elinewidth": 0.9, "capthick": 0.9} if spread.any() else {}
         )
-        axes.errorbar(places * shift, mean, **bars, **_line(number), label=label)
+        axes.errorbar(places * shift, mean, **bars, **line(number), label=label)
     axes.set_xscale("log", base=2)
     axes.minorticks_off()
     axes.set_xticks(lengths, labels=_apart(lengths))
@@ -145,20 +91,20 @@ def map_against_bits(reports: Sequence[Report], ranking: str = "hamming") -> "Fi
     axes.grid(True)
     axes.set_title(_setting(reports, ranking) + _seeds_note(seeds, "mean ± standard deviation"))
     figure.legend(loc="outside right upper")
-    return _settled(figure)
+    return settled(figure)
 
 
-@_styled
+@styled
 def calibration(report: Report) -> "Figure":
     """How often bits are 1 that were predicted to be so with some probability, and how many bits that rests on."""
     found = _part(report, "calibration")
     predicted, observed = (np.array(found["curve"][name], dtype=float) for name in ("predicted", "observed"))
     counts = np.array(found["curve"]["counts"], dtype=float)
     edges = np.linspace(0, 1, len(counts) + 1)
-    figure = _figure(3.6, 4.8)
+    figure = canvas.figure(3.6, 4.8)
     curve, below = figure.subplots(2, 1, sharex=True, height_ratios=(3.2, 1))
     curve.plot([0, 1], [0, 1], color=QUIET, linewidth=0.9, linestyle=DASHES[1], label="perfectly calibrated")
-    curve.plot(predicted, observed, **_line(0), label="as found")
+    curve.plot(predicted, observed, **line(0), label="as found")
     curve.set(xlim=(0, 1), ylim=(-0.03, 1.03), ylabel="observed frequency of 1")
     curve.grid(True)
     error = f"{METRICS['calibration_error'].name} {found['calibration_error']:.4f}"
@@ -169,10 +115,10 @@ def calibration(report: Report) -> "Figure":
     below.set(ylim=(0.7, 2 * max(counts.max(), 1)), xlabel="predicted probability of 1", ylabel="bits in the bin")
     below.grid(True, axis="y")
     figure.align_ylabels()
-    return _settled(figure)
+    return settled(figure)
 
 
-@_styled
+@styled
 def training_trace(report: Report) -> "Figure":
     """Flipped bits and leave-one-out score sweep by sweep; shaded is where codes were fixed already."""
     sweeps = report["method"].get("sweeps")
@@ -181,17 +127,17 @@ def training_trace(report: Report) -> "Figure":
     numbers = np.array([sweep["number"] for sweep in sweeps])
     flips = np.array([sweep["flips"] for sweep in sweeps])
     score = np.array([sweep["leave_one_out"] for sweep in sweeps], dtype=float)
-    figure = _figure(4.6, 3.8)
+    figure = canvas.figure(4.6, 3.8)
     above, below = figure.subplots(2, 1, sharex=True)
     # Few sweeps are told apart by their markers; many would make a caterpillar.
     every = max(1, len(numbers) // 25)
-    above.plot(numbers, flips, **_line(0), markevery=every)
+    above.plot(numbers, flips, **line(0), markevery=every)
     top = max(flips.max(), 4)
     if top > 50:  # from thousands to none
         above.set_yscale("symlog", linthresh=1, linscale=0.4)
     above.set(ylim=(-0.3, 6 * top) if top > 50 else (-0.05 * top, 1.3 * top), ylabel="flipped bits")
     above.yaxis.set_major_formatter("{x:,.0f}")
-    below.plot(numbers, score, **_line(1), markevery=every)
+    below.plot(numbers, score, **line(1), markevery=every)
     below.set(xlabel="sweep", ylabel="leave-one-out score\n[nats per bit]")
     below.locator_params(axis="x", integer=True)
     below.set_xlim(numbers[0] - 0.5, numbers[-1] + 0.5)
@@ -204,16 +150,16 @@ def training_trace(report: Report) -> "Figure":
         axes.grid(True, axis="y")
     above.set_title(f"{_name(report)} · {report['data']['name']}")
     figure.align_ylabels()
-    return _settled(figure)
+    return settled(figure)
 
 
-@_styled
+@styled
 def codes(report: Report) -> "Figure":
     """Share of ones of every bit, and correlation of every two bits."""
     found = _part(report, "codes")
     balance, correlation = (np.array(found["bits"][name], dtype=float) for name in ("balance", "correlation"))
     n_bits = len(balance)
-    figure = _figure(7.0, 3.1)
+    figure = canvas.figure(7.0, 3.1)
     left, right = figure.subplots(1, 2, width_ratios=(1.25, 1))
     left.bar(np.arange(n_bits), balance, 0.8, color=COLOURS[0])
     left.axhline(0.5, color="black", linewidth=0.9, linestyle=DASHES[1])
@@ -232,10 +178,10 @@ def codes(report: Report) -> "Figure":
     right.set(xticks=some, yticks=some)
     bar = figure.colorbar(image, ax=right, shrink=0.95, ticks=[-1, -0.5, 0, 0.5, 1])
     bar.set_label(_label("bit_correlation"))
-    return _settled(figure)
+    return settled(figure)
 
 
-@_styled
+@styled
 def contact_sheet(
     queries: Sequence[ArrayLike],
     neighbours: Sequence[Sequence[ArrayLike]],
@@ -259,8 +205,6 @@ def contact_sheet(
     greys
         Colour map of images without colours; "gray_r" for dark ink on white paper.
     """
-    from matplotlib.patches import Rectangle
-
     marks, numbers = np.asarray(relevant, dtype=bool), np.asarray(distances)
     shape = (len(queries), len(neighbours[0]) if len(neighbours) else 0)
     found = {"neighbours": (len(neighbours), shape[1]), "relevant": marks.shape, "distances": numbers.shape}
@@ -277,97 +221,41 @@ def contact_sheet(
     width = 2 * edge + wide + gap + max(shape[1] * wide - 0.12, 3.4)
     height = top + len(pictures) * tall + bottom
     scale = min(0.75, 7.2 / width)
-    figure = _figure(scale * width, scale * height, layout=None)
-    canvas = figure.add_axes((0.0, 0.0, 1.0, 1.0))
+    figure = canvas.figure(scale * width, scale * height, layout=None)
+    sheet = figure.add_axes((0.0, 0.0, 1.0, 1.0))
     size = 8 * min(1.0, scale / 0.6)
     text: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": size}
-    canvas.text(edge + 0.5, top / 2, "query", weight="bold", **text)
+    sheet.text(edge + 0.5, top / 2, "query", weight="bold", **text)
     across = edge + wide + gap
-    canvas.text(across, top / 2, "nearest codes, with their distances", **{**text, "ha": "left"}, weight="bold")
-    for line, row in enumerate(pictures):
-        down = top + line * tall
+    sheet.text(across, top / 2, "nearest codes, with their distances", **{**text, "ha": "left"}, weight="bold")
+    for number, row in enumerate(pictures):
+        down = top + number * tall
         for place, picture in enumerate(row):
             left = edge + place * wide + (gap if place else 0)
             tall_part, wide_part = (side / max(picture.shape[:2]) for side in picture.shape[:2])
             x, y = left + (1 - wide_part) / 2, down + (1 - tall_part) / 2
-            canvas.imshow(
+            sheet.imshow(
                 picture, cmap=greys, vmin=limits[0], vmax=limits[1], extent=(x, x + wide_part, y + tall_part, y)
             )
-            wrong = place > 0 and not marks[line, place - 1]
+            wrong = place > 0 and not marks[number, place - 1]
             colour, thick = (WRONG, 2.6) if wrong else ("#B0B0B0", 0.5)
-            canvas.add_patch(
-                Rectangle((left, down), 1, 1, fill=False, edgecolor=colour, linewidth=thick * scale / 0.75, zorder=3)
+            sheet.add_patch(
+                rectangle((left, down), 1, 1, fill=False, edgecolor=colour, linewidth=thick * scale / 0.75, zorder=3)
             )
             if place:
-                value = numbers[line, place - 1]
-                canvas.text(
-                    left + 0.5, down + 1.16, f"{value:.2f}" if numbers.dtype.kind == "f" else f"{value}", **text
-                )
+                value = numbers[number, place - 1]
+                sheet.text(left + 0.5, down + 1.16, f"{value:.2f}" if numbers.dtype.kind == "f" else f"{value}", **text)
     down = top + len(pictures) * tall
-    canvas.add_patch(
-        Rectangle((edge, down + 0.05), 0.25, 0.25, fill=False, edgecolor=WRONG, linewidth=2 * scale / 0.75)
-    )
-    canvas.text(edge + 0.4, down + 0.18, "not relevant to the query", **{**text, "ha": "left"})
-    canvas.set(xlim=(0, width), ylim=(height, 0), aspect="equal")
-    canvas.axis("off")
-    return figure
-
-
-@_styled
-def save(figure: "Figure", path_without_suffix: str | os.PathLike[str]) -> list[Path]:
-    """Write a figure as SVG and PNG, each whole or not at all; returns their paths."""
-    stem = Path(path_without_suffix)
-    stem.parent.mkdir(parents=True, exist_ok=True)
-    written = []
-    # Without dates and versions, equal figures are equal files.
-    for suffix, metadata in ((".svg", {"Date": None, "Creator": None}), (".png", {"Software": None})):
-        content = io.BytesIO()
-        figure.savefig(content, format=suffix[1:], dpi=DOTS_PER_INCH, metadata=metadata)
-        target = stem.with_name(stem.name + suffix)
-        temporary = target.with_name(f".{target.name}-{secrets.token_hex(4)}.tmp")
-        try:
-            temporary.write_bytes(content.getvalue())
-            os.replace(temporary, target)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-        written.append(target)
-    return written
-
-
-def _matplotlib() -> Any:
-    try:
-        import matplotlib
-        import matplotlib.figure
-    except ImportError as error:
-        raise ImportError("Plots need matplotlib: pip install 'gphash[plots]'.") from error
-    return matplotlib
-
-
-def _figure(width: float, height: float, layout: str | None = "constrained") -> "Figure":
-    figure: Figure = _matplotlib().figure.Figure(figsize=(width, height), layout=layout)
+    sheet.add_patch(rectangle((edge, down + 0.05), 0.25, 0.25, fill=False, edgecolor=WRONG, linewidth=2 * scale / 0.75))
+    sheet.text(edge + 0.4, down + 0.18, "not relevant to the query", **{**text, "ha": "left"})
+    sheet.set(xlim=(0, width), ylim=(height, 0), aspect="equal")
+    sheet.axis("off")
     return figure
 
 
 def _tall_enough(n_lines: int) -> float:
     """Height of a figure, in inches, next to a legend of so many lines."""
     return max(3.4, 0.2 + 0.175 * n_lines)
-
-
-def _settled(figure: "Figure") -> "Figure":
-    """Lay out once and for all: each further round would move things by a hair, and files would differ."""
-    figure.draw_without_rendering()
-    figure.set_layout_engine("none")
-    return figure
-
-
-def _line(number: int) -> dict[str, Any]:
-    """Look of a line: colours first, then other dashes; markers come round at another pace."""
-    return {
-        "color": COLOURS[number % len(COLOURS)],
-        "linestyle": DASHES[number // len(COLOURS) % len(DASHES)],
-        "marker": MARKERS[number % len(MARKERS)],
-    }
 
 
 def _label(key: str, without: str = "") -> str:

@@ -3,13 +3,12 @@
 import json
 import os
 import platform
-import secrets
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from gphash import files
 from gphash.version import __version__
 
 FORMAT = 1
@@ -49,20 +48,7 @@ def make(
 
 def write(path: str | os.PathLike[str], report: dict[str, Any]) -> None:
     """Write a report, whole or not at all."""
-    target = Path(path)
-    if not target.absolute().parent.is_dir():
-        raise FileNotFoundError(f"{os.fspath(path)!r} is in a folder that does not exist; make it first.")
-    temporary = target.with_name(f".{target.name}-{secrets.token_hex(4)}.tmp")
-    try:
-        with open(temporary, "x", encoding="utf-8") as file:
-            json.dump(plain(report), file, indent=1, allow_nan=False)
-            file.write("\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    files.write_text(path, json.dumps(plain(report), indent=1, allow_nan=False) + "\n")
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:

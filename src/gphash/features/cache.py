@@ -17,14 +17,12 @@ A cache is a convenience: a file that is damaged or not ours is computed anew an
 written the result is handed back all the same, with one warning for each folder.
 """
 
-import contextlib
 import hashlib
 import io
 import json
 import math
 import os
 import re
-import secrets
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -256,15 +254,6 @@ def _write(path: Path, mark: bytes, array: NDArray[Any]) -> None:
     np.save(content, array, allow_pickle=False)
     checksum = hashlib.sha256(mark)
     checksum.update(content.getbuffer())
-    temporary = path.with_name(f".gphash-{secrets.token_hex(8)}.tmp")
-    try:
-        with open(temporary, "xb") as file:
-            file.write(MAGIC + mark + checksum.digest())
-            file.write(content.getbuffer())
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise
+    with files.replacing(path) as file:
+        file.write(MAGIC + mark + checksum.digest())
+        file.write(content.getbuffer())

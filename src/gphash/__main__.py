@@ -1,0 +1,5 @@
+"""`python -m gphash` is `gphash`."""
+
+from gphash.cli import main
+
+main()

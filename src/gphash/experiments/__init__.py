@@ -1,0 +1,1 @@
+"""Comparisons of methods on data sets, and the experiments of the paper."""

@@ -1,0 +1,87 @@
+"""Any methods on any data set, at several lengths of codes: cells, then tables and pictures of them."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from gphash import files, methods
+from gphash.contract import Hasher
+from gphash.datasets import described, registry
+from gphash.datasets.dataset import Dataset
+from gphash.datasets.progress import Progress
+from gphash.evaluation import canvas, plots
+from gphash.experiments import table
+from gphash.experiments.cells import Cell, Folder, Options, collect
+from gphash.experiments.table import Table
+
+DATA_SETS = tuple(name for name in registry.NAMES if name != "image_folder")
+RANKINGS = {
+    "mAP by Hamming distance": ("results", "hamming", "map"),
+    "precision within Hamming radius 2": ("results", "hamming", "precision_within_radius"),
+    "mAP by expected Hamming distance": ("results", "expected", "map"),
+    "training time, seconds": ("method", "training_seconds"),
+}
+
+
+def load(name: str, data_dir: str | os.PathLike[str] | None = None, progress: Progress | None = None) -> Dataset:
+    """A data set with features: a known one by its name, or a folder of pictures by its path."""
+    if name in DATA_SETS:
+        return described.by_gist(registry.load(name, data_dir, progress=progress))
+    if Path(name).is_dir():
+        return described.by_gist(registry.load("image_folder", name, progress=progress))
+    raise ValueError(
+        f"unknown data {name!r}; give one of {', '.join(DATA_SETS)}, or a folder of pictures, a sub-folder per class."
+    )
+
+
+def grid(
+    data: str,
+    names: Sequence[str],
+    lengths: Sequence[int],
+    n_seeds: int,
+    n_rows: int | None = None,
+    n_test: int | None = None,
+    options: dict[str, Any] | None = None,
+) -> list[Cell]:
+    """Every method at every length with every seed; an option goes to those methods that know it."""
+    cells = []
+    for bits in lengths:
+        for name in names:
+            chosen = options_for(methods.find(name), options or {})
+            cells += [Cell(data, name, bits, seed, n_rows, n_test, chosen) for seed in range(n_seeds)]
+    return cells
+
+
+def options_for(method: type[Hasher], options: dict[str, Any]) -> Options:
+    """Those options that a method knows and whose value is not its default anyway."""
+    defaults = method().get_params(deep=False)
+    return tuple(sorted((name, value) for name, value in options.items() if defaults.get(name, value) != value))
+
+
+def tables(cells: Sequence[Cell], folder: Folder) -> list[Table]:
+    """Methods down, lengths across, for each of the usual figures that some method has."""
+    groups = table.group(collect(cells, folder))
+    found = (table.by_bits(title, groups, *place) for title, place in RANKINGS.items())
+    shown = [one for one in found if any(text != "–" for row in one.rows for text in row[1:])]
+    # The fastest is not the best.
+    return [one._replace(best=frozenset()) if "seconds" in one.title else one for one in shown]
+
+
+def write(cells: Sequence[Cell], folder: Folder) -> list[Path]:
+    """Write tables, figures as numbers, and pictures into the folder; pictures need matplotlib."""
+    found = list(collect(cells, folder))
+    if not found:
+        return []
+    written = [
+        files.write_text(folder.path / "table.md", "\n".join(map(table.markdown, tables(cells, folder)))),
+        files.write_text(folder.path / "table.csv", table.csv(found)),
+    ]
+    if canvas.available():
+        reports = [one for _, one in found]
+        written += canvas.save(plots.map_against_bits(reports), folder.path / "map-against-bits")
+        for bits in sorted({cell.n_bits for cell in cells}):
+            some = [one for cell, one in found if cell.n_bits == bits]
+            if some:
+                written += canvas.save(plots.precision_recall(some), folder.path / f"precision-recall-{bits}")
+    return written

@@ -1,0 +1,56 @@
+"""Files that are written whole or not at all."""
+
+import contextlib
+import errno
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Open a file that takes the place of `path` when it is complete and safely on disk.
+
+    After a failure or an interruption `path` is what it was before, and nothing else is left. A link stays a link: what
+    it points to is replaced.
+    """
+    target = Path(os.path.realpath(path))
+    if target.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "wanted is a file, this is a folder", os.fspath(path))
+    if not target.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "the folder does not exist; make it first", str(target.parent))
+    temporary = target.with_name(f".gphash-{secrets.token_hex(8)}.tmp")
+    try:
+        with open(temporary, "xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+    sync_folder(target.parent)
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> Path:
+    """Write a text, and hand back where it is."""
+    with replacing(path) as file:
+        file.write(text.encode())
+    return Path(path)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make new names in a folder durable, where the system can."""
+    if os.name != "posix":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(descriptor)
