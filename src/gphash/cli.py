@@ -51,13 +51,18 @@ def main() -> None:
 
 
 def _stop(message: str, code: int) -> None:
-    err.print(f"gphash: {message}", style="red", markup=False, highlight=False, soft_wrap=True)
+    _say(err, f"gphash: {message}", "red")
     raise SystemExit(code)
+
+
+def _say(console: Console, text: str, style: str | None = None) -> None:
+    """Plain text, as it is."""
+    console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        out.print(f"gphash {__version__}", highlight=False)
+        _say(out, f"gphash {__version__}")
         raise typer.Exit
 
 
@@ -146,7 +151,7 @@ def reproduce(
     folder = Folder(output or Path("results-quick" if quick else "results"))
     with _watched() as watch:
         written, failures = reproducing.run(names, folder, quick, seeds, data_dir, watch, bar(sys.stderr, "data"))
-    out.print(f"report: {folder.path / 'report.html'}", highlight=False, soft_wrap=True)
+    _say(out, f"report: {folder.path / 'report.html'}")
     _finish(written, failures, None)
 
 
@@ -158,12 +163,7 @@ def _watched() -> Iterator[Callable[[running.Progress], None]]:
         def tell(progress: running.Progress) -> None:
             if progress.cell is not None:
                 left = "" if progress.seconds_left is None else f" (about {_duration(progress.seconds_left)} left)"
-                err.print(
-                    f"[{progress.done + 1}/{progress.total}] {progress.cell.label}{left}",
-                    markup=False,
-                    highlight=False,
-                    soft_wrap=True,
-                )
+                _say(err, f"[{progress.done + 1}/{progress.total}] {progress.cell.label}{left}")
 
         yield tell
         return
@@ -182,12 +182,12 @@ def _watched() -> Iterator[Callable[[running.Progress], None]]:
 def _finish(written: list[Path], failures: list[Failure], n_cells: int | None) -> None:
     """Say what was written and what could not be run."""
     for path in written:
-        out.print(f"wrote {path}", highlight=False, soft_wrap=True)
+        _say(out, f"wrote {path}")
     reasons: dict[str, int] = {}
     for failure in failures:
         reasons[failure.reason] = reasons.get(failure.reason, 0) + 1
     for reason, count in reasons.items():
-        err.print(f"left out, {count} cell(s): {reason}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+        _say(err, f"left out, {count} cell(s): {reason}", "yellow")
     if n_cells is not None and len(failures) == n_cells:
         raise typer.Exit(1)
 

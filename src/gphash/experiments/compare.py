@@ -20,7 +20,6 @@ RANKINGS = {
     "mAP by Hamming distance": ("results", "hamming", "map"),
     "precision within Hamming radius 2": ("results", "hamming", "precision_within_radius"),
     "mAP by expected Hamming distance": ("results", "expected", "map"),
-    "training time, seconds": ("method", "training_seconds"),
 }
 
 
@@ -62,10 +61,10 @@ def options_for(method: type[Hasher], options: dict[str, Any]) -> Options:
 def tables(cells: Sequence[Cell], folder: Folder) -> list[Table]:
     """Methods down, lengths across, for each of the usual figures that some method has."""
     groups = table.group(collect(cells, folder))
-    found = (table.by_bits(title, groups, *place) for title, place in RANKINGS.items())
-    shown = [one for one in found if any(text != "–" for row in one.rows for text in row[1:])]
-    # The fastest is not the best.
-    return [one._replace(best=frozenset()) if "seconds" in one.title else one for one in shown]
+    found = [table.by_bits(title, groups, *place) for title, place in RANKINGS.items()]
+    found = [one for one in found if any(text != "–" for row in one.rows for text in row[1:])]
+    times = table.by_bits("training time, seconds", groups, "method", "training_seconds", show=table.seconds)
+    return [*found, times._replace(best=frozenset())]  # the slowest is not the best
 
 
 def write(cells: Sequence[Cell], folder: Folder) -> list[Path]:

@@ -167,7 +167,7 @@ def _table1(found: Mapping[Cell, dict[str, Any]], scale: Scale) -> Iterator[html
             texts = []
             for number, (value, theirs) in enumerate(zip(values, known, strict=True)):
                 exact = number < 2
-                mean = "–" if value is None else str(value) if exact else f"{value.mean:,.1f}"
+                mean = "–" if value is None else str(value) if exact else table.seconds(value)
                 texts += [mean, "–" if theirs is None else table.decimals(theirs) if exact else f"{theirs:,.1f}"]
             inducing = "–" if row.n_inducing is None else f"{row.n_inducing:,}"
             inducing += " random" if ("inducing", "random") in row.options else ""

@@ -2,7 +2,7 @@
 
 import csv as commas
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -79,17 +79,22 @@ def group(found: Iterable[tuple[Cell, dict[str, Any]]]) -> dict[Cell, list[dict[
     return groups
 
 
-def by_bits(title: str, groups: dict[Cell, list[dict[str, Any]]], *names: str, notes: Sequence[str] = ()) -> Table:
+def by_bits(
+    title: str, groups: dict[Cell, list[dict[str, Any]]], *names: str, show: Callable[[Figure], str] = str
+) -> Table:
     """Methods down, lengths of codes across."""
     lengths = sorted({cell.n_bits for cell in groups})
     kinds = list(dict.fromkeys(cell._replace(n_bits=0) for cell in groups))
     figures = [[figure(groups.get(kind._replace(n_bits=bits), []), *names) for bits in lengths] for kind in kinds]
     columns = ("method", *(f"{bits} bits" for bits in lengths))
     rows = tuple(
-        (kind.method + "".join(f", {name} {value}" for name, value in kind.options), *map(text, line))
+        (
+            kind.method + "".join(f", {name} {value}" for name, value in kind.options),
+            *(text(found, show) for found in line),
+        )
         for kind, line in zip(kinds, figures, strict=True)
     )
-    return Table(title, columns, rows, best(figures, first=1), tuple(notes))
+    return Table(title, columns, rows, best(figures, first=1))
 
 
 def best(figures: Sequence[Sequence[Figure | None]], first: int = 0) -> frozenset[tuple[int, int]]:
@@ -102,9 +107,14 @@ def best(figures: Sequence[Sequence[Figure | None]], first: int = 0) -> frozense
     return frozenset(places)
 
 
-def text(found: Figure | None) -> str:
+def text(found: Figure | None, show: Callable[[Figure], str] = str) -> str:
     """A figure, or a dash where there is none."""
-    return "–" if found is None else str(found)
+    return "–" if found is None else show(found)
+
+
+def seconds(found: Figure) -> str:
+    """A time or another number without its spread: 8.1."""
+    return f"{found.mean:,.1f}"
 
 
 def markdown(table: Table) -> str:

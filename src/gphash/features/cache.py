@@ -31,6 +31,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from gphash import files
+
 MAGIC = b"\x89GPHDSC\n"
 
 PAGE_ROWS = 1024
