@@ -2,6 +2,7 @@
 input that is merely odd works."""
 
 import errno
+import os
 import re
 
 import numpy as np
@@ -194,7 +195,10 @@ class TestParameters:
 
 
 BAD_TARGETS = {
-    "none": (None, "requires y to be passed, but the target y is None; give labels [n], 0/1 tags [n, c] or Pairs"),
+    "none": (
+        None,
+        "requires y to be passed, but the target y is None; GPHasher learns from class labels [n], 0/1 tags [n, c] or Pairs",
+    ),
     "short": (y[:-1], "y has 39 rows and X has 40; give one label or row of tags per row"),
     "short tags": (TAGS[:-1], "y has 39 rows and X has 40; give one label or row of tags per row"),
     "empty": ([], "y has 0 rows and X has 40"),
@@ -301,7 +305,7 @@ class TestFiles:
         hasher.save(path)
         before = path.read_bytes()
         other = fit(random_state=1)
-        monkeypatch.setattr(persistence.os, "fsync", full)
+        monkeypatch.setattr(os, "fsync", full)
         with pytest.raises(OSError, match="No space left on device"):
             other.save(path)
         assert path.read_bytes() == before

@@ -1,6 +1,7 @@
 """Training that was interrupted goes on where it was and ends with the same model, to the last bit."""
 
 import errno
+import os
 import signal
 import subprocess
 import sys
@@ -233,7 +234,7 @@ def test_a_full_disk_stops_neither_training_nor_spoils_the_checkpoint_before(int
     def full(descriptor):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(persistence.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.warns(RuntimeWarning, match="checkpoint .* could not be written: .*No space left"):
         assert_same_model(hasher(interrupted).fit(X, TARGETS["labels"]), uninterrupted("labels"))
     monkeypatch.undo()

@@ -323,7 +323,7 @@ def test_a_refused_second_fit_leaves_the_first_model_as_it_was(y):
 def test_a_pickled_hash_function_carries_nothing_derived():
     hasher = GPHasher(**QUICK).fit(digits.X[TRAIN], digits.y[TRAIN])
     hasher.encode(digits.X[TEST])
-    assert set(hasher.hash_function_.__getstate__()) == {"scaling", "kernel", "Z", "weights", "uncertainty"}
+    assert set(hasher.hash_function_.__getstate__()) == {"scaling", "kernel", "Z", "weights", "offset", "uncertainty"}
 
 
 def test_expectation_propagation_that_does_not_converge_is_told():

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import gphash
-from gphash import persistence
+from gphash import files, persistence
 
 scalars = st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False, allow_infinity=False)
 values = st.recursive(
@@ -308,7 +308,7 @@ def test_a_failing_write_keeps_the_old_file(sample, monkeypatch, room, error):
     def open_on_a_full_disk(path, mode):
         return FailingFile(open(path, mode), room, error)
 
-    monkeypatch.setattr(persistence, "open", open_on_a_full_disk, raising=False)
+    monkeypatch.setattr(files, "open", open_on_a_full_disk, raising=False)
     with pytest.raises(type(error)):
         persistence.write(sample, "model", {}, {"large": np.zeros(250_000)})
     assert sample.read_bytes() == before

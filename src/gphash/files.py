@@ -20,7 +20,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     if target.is_dir():
         raise IsADirectoryError(errno.EISDIR, "wanted is a file, this is a folder", os.fspath(path))
     if not target.parent.is_dir():
-        raise FileNotFoundError(errno.ENOENT, "the folder does not exist; make it first", str(target.parent))
+        raise FileNotFoundError(errno.ENOENT, "the folder does not exist", str(target.parent))
     temporary = target.with_name(f".gphash-{secrets.token_hex(8)}.tmp")
     try:
         with open(temporary, "xb") as file:

@@ -45,7 +45,7 @@ def supervision(
 
     `method` is the name that errors mention.
     """
-    wanted = f"{method} learns from {' or '.join(KINDS[kind] for kind in takes)}"
+    wanted = f"{method} learns from {kinds(takes)}"
     if y is None:
         raise ValueError(f"{method} requires y to be passed, but the target y is None; {wanted}.")
     if isinstance(y, Pairs):
@@ -57,6 +57,12 @@ def supervision(
         raise ValueError(f"y is {KINDS[kind]}, but {wanted}.")
     similarity.check_teaches(given)
     return given
+
+
+def kinds(takes: Sequence[str]) -> str:
+    """Kinds of supervision in words."""
+    words = [KINDS[kind] for kind in takes]
+    return " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 def signatures(y: ArrayLike | None, n_rows: int) -> Signatures:

@@ -230,7 +230,7 @@ def test_an_interruption_leaves_nothing_behind(tmp_path, compute, monkeypatch):
     def interrupt(_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cache.os, "fsync", interrupt)
+    monkeypatch.setattr(os, "fsync", interrupt)
     with pytest.raises(KeyboardInterrupt):
         ask(compute, tmp_path)
     assert list(tmp_path.iterdir()) == []

@@ -169,8 +169,7 @@ def refused(cell: Cell, dataset: Dataset) -> str | None:
     kind = "labels" if np.ndim(dataset.train.y) == 1 else "tags"
     if not takes or kind in takes:
         return None
-    wanted = " or ".join(validation.KINDS[name] for name in takes)
-    return f"{cell.method} learns from {wanted}, and {dataset.name} has {validation.KINDS[kind]}"
+    return f"{cell.method} learns from {validation.kinds(takes)}, and {dataset.name} has {validation.KINDS[kind]}"
 
 
 def run(
