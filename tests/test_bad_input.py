@@ -197,7 +197,8 @@ class TestParameters:
 BAD_TARGETS = {
     "none": (
         None,
-        "requires y to be passed, but the target y is None; GPHasher learns from class labels [n], 0/1 tags [n, c] or Pairs",
+        "requires y to be passed, but the target y is None; GPHasher learns from class labels [n], 0/1 tags [n, c] "
+        "or Pairs",
     ),
     "short": (y[:-1], "y has 39 rows and X has 40; give one label or row of tags per row"),
     "short tags": (TAGS[:-1], "y has 39 rows and X has 40; give one label or row of tags per row"),

@@ -1,10 +1,11 @@
 """The command line: `gphash`. It reads arguments, shows progress and tables, and hands everything else over."""
 
+import functools
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ParamSpec
 
 import typer
 from rich.console import Console
@@ -20,6 +21,8 @@ from gphash.experiments import reproduce as reproducing
 from gphash.experiments.cells import Failure, Folder
 from gphash.experiments.table import Table
 from gphash.version import __version__
+
+P = ParamSpec("P")
 
 app = typer.Typer(
     name="gphash",
@@ -39,20 +42,27 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show where an error comes 
 
 
 def main() -> None:
-    """Run the command line; errors are one line, and exit codes 0, 1 (failed) or 2 (usage)."""
-    try:
-        app()
-    except KeyboardInterrupt:
-        _stop("interrupted; run the same command again to go on where it stopped.", 130)
-    except (ValueError, OSError, ImportError) as error:
-        if "--debug" in sys.argv:
-            raise
-        _stop(str(error), 1)
+    """Run the command line; exit codes are 0, 1 (failed), 2 (usage) or 130 (interrupted)."""
+    app()
 
 
-def _stop(message: str, code: int) -> None:
-    _say(err, f"gphash: {message}", "red")
-    raise SystemExit(code)
+def _guarded(command: Callable[P, None]) -> Callable[P, None]:
+    """A command whose errors are one line that says what to do, unless --debug is given."""
+
+    @functools.wraps(command)
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            command(*args, **kwargs)
+        except KeyboardInterrupt:
+            _say(err, "gphash: interrupted; run the same command again to go on where it stopped.", "red")
+            raise typer.Exit(130) from None
+        except (ValueError, OSError, ImportError) as error:
+            if kwargs.get("debug"):
+                raise
+            _say(err, f"gphash: {error}", "red")
+            raise typer.Exit(1) from error
+
+    return guarded
 
 
 def _say(console: Console, text: str, style: str | None = None) -> None:
@@ -76,6 +86,7 @@ def _root(
 
 
 @app.command()
+@_guarded
 def compare(
     data: Annotated[
         str,
@@ -123,6 +134,7 @@ def compare(
 
 
 @app.command()
+@_guarded
 def reproduce(
     experiments: Annotated[
         list[str] | None, typer.Argument(help=f"Any of {', '.join(paper.EXPERIMENTS)}; all if none is named.")

@@ -5,9 +5,18 @@ from types import MappingProxyType
 
 from gphash import persistence
 from gphash.baselines import (
+    CCAITQ,
+    ITQ,
+    KLSH,
+    KSH,
+    LFH,
     LSH,
+    MLH,
+    PCAH,
     SDH,
+    FastHash,
     HadamardRidge,
+    SpectralHashing,
 )
 from gphash.contract import KIND, Hasher
 from gphash.estimator import GPHasher
@@ -17,6 +26,15 @@ METHODS: MappingProxyType[str, type[Hasher]] = MappingProxyType(
         "gph": GPHasher,
         "hadamard-ridge": HadamardRidge,
         "sdh": SDH,
+        "fasthash": FastHash,
+        "ksh": KSH,
+        "lfh": LFH,
+        "mlh": MLH,
+        "cca-itq": CCAITQ,
+        "itq": ITQ,
+        "pcah": PCAH,
+        "spectral": SpectralHashing,
+        "klsh": KLSH,
         "lsh": LSH,
     }
 )

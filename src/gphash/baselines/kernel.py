@@ -107,8 +107,9 @@ class KernelHasher(Hasher):
             X_scaled = scaling.apply(scaled, part)
             choice = self._choose(X_scaled, about, Z, seed, executor)
             kernel = SquaredExponential(choice.length_scale, 1.0)
-            K = features_of(kernel, Z, X_scaled, executor)
-            weights, offset = self._bits(K, about, choice.ridge, np.random.default_rng(seed), executor)
+            weights, offset = self._expand(
+                kernel, Z, X_scaled, about, choice.ridge, np.random.default_rng(seed), executor
+            )
         function = HashFunction(scaled, kernel, Z, weights.astype(np.float32), offset.astype(np.float64))
         learned = {"hash_function_": function, "length_scale_": choice.length_scale}
         return learned | ({"ridge_": choice.ridge} if len(self.RIDGES) > 1 else {})
@@ -168,6 +169,19 @@ class KernelHasher(Hasher):
             weights, offset = self._bits(K[~held], supervision[~held], ridge, generator, SerialExecutor())
             found.append(selection.retrieval(K[held] @ weights + offset, supervision[held]))
         return float(np.mean(found))
+
+    def _expand(
+        self,
+        kernel: SquaredExponential,
+        Z: Floats,
+        X: Floats,
+        supervision: Signatures | PairGraph | None,
+        ridge: float,
+        generator: np.random.Generator,
+        executor: Executor,
+    ) -> tuple[Floats, Floats]:
+        """Weights [r, m] and offset [m], from scaled rows [n, d]: by default `_bits` of their kernel values."""
+        return self._bits(features_of(kernel, Z, X, executor), supervision, ridge, generator, executor)
 
     def _bits(
         self,

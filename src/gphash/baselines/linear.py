@@ -47,13 +47,14 @@ class LinearFunction:
     def margins(self, X: Floats, n_jobs: int | None = 1) -> Floats:
         """Signed distances from the hyperplanes, [n, m]; zero where only rounding could tell the side."""
         # A row's bits must not depend on the rows around it, and products round by a row's place among them.
-        doubt = ROUNDING * (np.sqrt(np.square(self.weights).sum(axis=0)) + np.abs(self.offset))
+        slack = ROUNDING * np.sqrt(np.square(self.weights).sum(axis=0))
+        fixed = ROUNDING * np.abs(self.offset)
 
         def project(rows: slice) -> Floats:
             scaled = scaling.apply(self.scaling, X[rows], np.float64)
             margin: Floats = scaled @ self.weights + self.offset
             length = np.sqrt(np.square(scaled).sum(axis=1, keepdims=True))
-            margin[np.abs(margin) <= doubt * np.maximum(length, 1)] = 0.0
+            margin[np.abs(margin) <= slack * length + fixed] = 0.0
             return margin
 
         with LocalExecutor(n_jobs) as executor:
@@ -126,8 +127,8 @@ class LinearHasher(Hasher):
         """Refuse more bits than the features have directions."""
         if self.n_bits > X.shape[1]:
             raise ValueError(
-                f"n_bits={self.n_bits}, but X has {X.shape[1]} features, and {type(self).__name__} takes one direction "
-                "of them per bit; give at most as many bits."
+                f"n_bits={self.n_bits}, but X has {X.shape[1]} feature(s), and {type(self).__name__} takes one "
+                "direction of them per bit; give at most as many bits."
             )
 
     @classmethod

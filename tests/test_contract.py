@@ -1,0 +1,126 @@
+"""Every method keeps the contract of GPHasher; the methods' own tests are in tests/baselines."""
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+import gphash
+from gphash import Pairs, methods, persistence
+from gphash.coding import similarity
+from gphash.contract import Hasher
+from tests import digits
+
+TRAIN, TEST = slice(0, 300), slice(1200, 1500)
+SMALL = {"n_inducing": 40, "n_starts": 1, "max_sweeps": 8, "n_trees": 10, "n_labelled": 200, "n_epochs": 5}
+KINDS = {"labels": digits.y[TRAIN], "tags": digits.tags[TRAIN], "pairs": digits.pairs(300, 4000)}
+
+
+def make(name: str, **parameters: object) -> Hasher:
+    method = methods.find(name)
+    known = method().get_params()
+    some = {key: value for key, value in SMALL.items() if key in known}
+    return method(**{"n_bits": 8, "random_state": 0, **some, **parameters})
+
+
+@pytest.fixture(scope="module", params=methods.METHODS)
+def fitted(request):
+    return request.param, make(request.param).fit(digits.X[TRAIN], digits.y[TRAIN])
+
+
+def test_codes_are_bits_and_packed_bits(fitted):
+    _, hasher = fitted
+    bits = hasher.transform(digits.X[TEST])
+    assert bits.dtype == np.uint8
+    assert bits.shape == (300, 8)
+    np.testing.assert_array_equal(hasher.encode(digits.X[TEST]), np.packbits(bits, axis=1))
+
+
+def test_codes_are_better_than_chance(fitted):
+    _, hasher = fitted
+    assert hasher.score(digits.X[TEST], digits.y[TEST]) > 0.15
+
+
+def test_a_model_survives_its_file(fitted, tmp_path):
+    _, hasher = fitted
+    mark = hasher.save(tmp_path / "model.gphash")
+    again = gphash.load(tmp_path / "model.gphash")
+    assert type(again) is type(hasher)
+    assert again.get_params() == hasher.get_params()
+    assert again.fingerprint_ == hasher.fingerprint_ == mark
+    assert again.n_features_in_ == digits.X.shape[1]
+    np.testing.assert_array_equal(again.encode(digits.X[TEST]), hasher.encode(digits.X[TEST]))
+    learned = {name for name in vars(hasher) if name.endswith("_")} - {"classes_", "class_codes_"}
+    assert learned <= set(vars(again))
+
+
+def test_threads_change_nothing_and_seeds_do(fitted):
+    name, hasher = fitted
+    one = clone(hasher).set_params(n_jobs=1).fit(digits.X[TRAIN], digits.y[TRAIN])
+    assert one.fingerprint_ == hasher.fingerprint_
+    if name not in ("pcah", "spectral"):  # nothing random in them
+        assert make(name, random_state=1).fit(digits.X[TRAIN], digits.y[TRAIN]).fingerprint_ != hasher.fingerprint_
+
+
+def test_a_code_does_not_depend_on_the_rows_around_it(fitted):
+    _, hasher = fitted
+    alone = np.vstack([hasher.encode(row[None]) for row in digits.X[TEST][:60]])
+    np.testing.assert_array_equal(alone, hasher.encode(digits.X[TEST])[:60])
+
+
+def test_a_failed_fit_keeps_the_model(fitted):
+    _, hasher = fitted
+    before = hasher.fingerprint_
+    with pytest.raises(ValueError, match="NaN"):
+        hasher.fit(np.full((10, 3), np.nan), np.arange(10) % 2)
+    assert hasher.fingerprint_ == before
+    assert hasher.n_features_in_ == digits.X.shape[1]
+
+
+@pytest.mark.filterwarnings("ignore:.*directions of X correlate:UserWarning")  # three tags for eight bits
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", methods.METHODS)
+def test_supervision_is_learned_from_or_refused(name, kind):
+    takes = methods.find(name).takes
+    hasher = make(name)
+    if takes and kind not in takes:
+        with pytest.raises(ValueError, match=f"{type(hasher).__name__} learns from class labels"):
+            hasher.fit(digits.X[TRAIN], KINDS[kind])
+    elif takes:
+        hasher.fit(digits.X[TRAIN], KINDS[kind])
+        truth = digits.tags[TEST] if kind == "tags" else digits.y[TEST]
+        signatures = similarity.from_tags(truth) if kind == "tags" else similarity.from_labels(truth)
+        chance = similarity.alike(signatures, signatures).mean()
+        assert hasher.score(digits.X[TEST], truth) > chance + 0.05
+    else:
+        assert hasher.fit(digits.X[TRAIN]).fingerprint_ == clone(hasher).fit(digits.X[TRAIN], KINDS[kind]).fingerprint_
+
+
+@pytest.mark.parametrize("name", [name for name, method in methods.METHODS.items() if method.takes])
+def test_supervision_is_asked_for(name):
+    with pytest.raises(ValueError, match=r"requires y to be passed, but the target y is None; \w+ learns from"):
+        make(name).fit(digits.X[TRAIN])
+
+
+@pytest.mark.parametrize("name", methods.METHODS)
+@pytest.mark.parametrize(("parameter", "value"), [("n_bits", 0), ("n_jobs", 0), ("random_state", "x")])
+def test_bad_parameters_are_named(name, parameter, value):
+    with pytest.raises(ValueError, match=parameter):
+        make(name, **{parameter: value}).fit(digits.X[TRAIN], digits.y[TRAIN])
+
+
+def test_an_unknown_method_is_refused_with_a_list():
+    with pytest.raises(ValueError, match=r"unknown method 'svm'; give one of gph, .*lsh\."):
+        methods.find("svm")
+
+
+def test_a_file_of_an_unknown_method_is_refused(tmp_path):
+    persistence.write(tmp_path / "x", "model", {"method": "Newcomer"}, {})
+    with pytest.raises(persistence.FormatError, match="'Newcomer'; known are GPHasher"):
+        gphash.load(tmp_path / "x")
+
+
+def test_pairs_may_leave_rows_unnamed():
+    pairs = Pairs([0, 1, 2, 3], [4, 5, 6, 7], [1, -1, 1, -1])
+    for name, method in methods.METHODS.items():
+        if "pairs" in method.takes:
+            assert make(name).fit(digits.X[:50], pairs).encode(digits.X[:3]).shape == (3, 1)
