@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -231,10 +232,13 @@ def measure(cell: Cell, dataset: Dataset) -> dict[str, Any]:
     about = {"name": dataset.name, "features": dataset.features, "checksum": dataset.checksum}
     make = methods.find(cell.method)
     options = dict(cell.options)
-    made = protocol.run(
-        lambda seed: make(cell.n_bits, random_state=seed, **options), train, test, about, seed=cell.seed
-    )
-    return {**made, "cell": report.plain(cell._asdict())}
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        made = protocol.run(
+            lambda seed: make(cell.n_bits, random_state=seed, **options), train, test, about, seed=cell.seed
+        )
+    said = sorted({str(warning.message) for warning in warned})
+    return {**made, "cell": report.plain(cell._asdict()), "warnings": said}
 
 
 def collect(cells: Iterable[Cell], folder: Folder) -> Iterator[tuple[Cell, dict[str, Any]]]:

@@ -61,7 +61,7 @@ EXTRA = (
     Row("sdh", None, 3000),
     Row("hadamard-ridge", None, 3000),
     Row("gph", None, 3000),
-    Row("gph", None, 10000, n_seeds=1),
+    Row("gph", None, 9000, n_seeds=1),
 )
 
 
@@ -91,7 +91,7 @@ class Scale(NamedTuple):
 
 
 FULL = Scale(False, {}, None, 10**9, LENGTHS, {"depth": DEPTH})
-QUICK = Scale(True, {5000: 1000, None: 4000}, 2000, 500, (8, 16), {"depth": DEPTH, "n_trees": 50, "n_inducing": 300})
+QUICK = Scale(True, {5000: 1000, None: 4000}, 2000, 1000, (8, 16), {"depth": DEPTH, "n_trees": 50, "n_inducing": 300})
 
 
 class Experiment(NamedTuple):
