@@ -284,6 +284,26 @@ def expected_distance(chances, bits):
     return math.fsum(1 - p if b else p for p, b in zip(chances.tolist(), bits, strict=True))
 
 
+def hamming_ranking(bits, ids, query):
+    """(distance, id) of every item for one query, nearest first and by id within ties."""
+    distances = (np.asarray(bits) != np.asarray(query)).sum(axis=1).tolist()
+    return sorted(zip(distances, map(int, ids), strict=True))
+
+
+def expected_ranking(bits, ids, chances):
+    """(cost, id, expected distance) of every item for one query, by cost and by id within ties.
+
+    A bit that differs from its likelier value costs |1 − 2 P_j|, to the nearest whole multiple of 2⁻⁴⁰; at P_j = 1/2
+    that is nothing, whichever value counts as likelier. Distances are Σ_j P(bit_j ≠ b_j), never rounded.
+    """
+    chances = [float(p) for p in chances]
+    weights = np.array([round(abs(1 - 2 * p) * 2**40) for p in chances], np.int64)
+    differs = np.asarray(bits) != (np.array(chances) >= 0.5)
+    costs = (differs * weights).sum(axis=1).tolist()
+    distances = np.where(bits, 1 - np.array(chances), chances).sum(axis=1).tolist()
+    return sorted(zip(costs, map(int, ids), distances, strict=True))
+
+
 def same_label(a, b):
     """Whether two labels are equal."""
     return bool(a == b)

@@ -17,7 +17,7 @@ LAYERS = [
     {"gp"},
     {"hashing", "state", "inference"},
     {"persistence", "validation", "evaluation"},
-    {"contract"},
+    {"contract", "index"},
     {"selection"},
     {"training"},
     {"checkpoint"},

@@ -11,7 +11,7 @@ from gphash.contract import Hasher
 from tests import digits
 
 TRAIN, TEST = slice(0, 300), slice(1200, 1500)
-SMALL = {"n_inducing": 40, "n_starts": 1, "max_sweeps": 8, "n_trees": 10, "n_labelled": 200, "n_epochs": 5}
+SMALL = {"n_inducing": 40, "n_starts": 1, "max_sweeps": 8, "n_trees": 10, "n_labelled": 200}
 KINDS = {"labels": digits.y[TRAIN], "tags": digits.tags[TRAIN], "pairs": digits.pairs(300, 4000)}
 
 

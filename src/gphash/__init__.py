@@ -2,7 +2,8 @@
 
 from gphash.coding.similarity import Pairs
 from gphash.estimator import GPHasher
+from gphash.index.hamming_index import HammingIndex
 from gphash.methods import load
 from gphash.version import __version__
 
-__all__ = ["GPHasher", "Pairs", "__version__", "load"]
+__all__ = ["GPHasher", "HammingIndex", "Pairs", "__version__", "load"]

@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table as Grid
+from rich.text import Text
 
 from gphash import methods
 from gphash.datasets.progress import bar
@@ -121,10 +122,11 @@ def compare(
     """
     names = list(methods.METHODS) if method == "all" else _words("methods", method)
     lengths = [_number("bits", word) for word in _words("bits", bits)]
-    grid = comparing.grid(data, names, lengths, seeds, rows, None, dict(map(_setting, option or [])))
+    settings = dict(map(_setting, option or []))
+    comparing.check_options(names, settings)
+    grid = comparing.grid(data, names, lengths, seeds, rows, None, settings)
     running.check(grid)
-    if data not in comparing.DATA_SETS and not Path(data).is_dir():
-        comparing.load(data)
+    comparing.check_data(data)
     folder = Folder(output or Path(f"results-{Path(data).name}"))
     with _watched() as watch:
         failures = running.run(grid, folder, lambda name: comparing.load(name, data_dir, bar(sys.stderr, name)), watch)
@@ -164,7 +166,7 @@ def reproduce(
     with _watched() as watch:
         written, failures = reproducing.run(names, folder, quick, seeds, data_dir, watch, bar(sys.stderr, "data"))
     _say(out, f"report: {folder.path / 'report.html'}")
-    _finish(written, failures, None)
+    _finish(written, failures, len(failures) if not any((folder.path / running.FOLDER).iterdir()) else None)
 
 
 @contextmanager
@@ -207,10 +209,11 @@ def _finish(written: list[Path], failures: list[Failure], n_cells: int | None) -
 def _print_table(table: Table) -> None:
     grid = Grid(title=table.title, title_justify="left", box=None, pad_edge=False)
     for number, name in enumerate(table.columns):
-        grid.add_column(name, justify="left" if number == 0 else "right", no_wrap=True)
+        grid.add_column(name, justify="left" if number == 0 else "right", no_wrap=number > 0)
     for number, row in enumerate(table.rows):
-        grid.add_row(*(f"[bold]{text}[/]" if (number, place) in table.best else text for place, text in enumerate(row)))
-    out.print(grid)
+        grid.add_row(*(Text(text, "bold" if (number, place) in table.best else "") for place, text in enumerate(row)))
+    # What is not a terminal has no width.
+    out.print(grid, width=None if out.is_terminal else 1000)
     out.print()
 
 

@@ -194,7 +194,7 @@ def write(
     return mark
 
 
-def read(path: str | os.PathLike[str], kind: str | None = None) -> Container:
+def read(path: str | os.PathLike[str], kind: str | None = None, *, mapped: bool = False) -> Container:
     """Read a container and verify every byte of it.
 
     Parameters
@@ -203,6 +203,9 @@ def read(path: str | os.PathLike[str], kind: str | None = None) -> Container:
         A file that `write` has written.
     kind
         The kind wanted; any if None.
+    mapped
+        Whether arrays stay in the file, read-only, and come into memory as they are used; replacing the file leaves
+        them as they are.
 
     Returns
     -------
@@ -222,17 +225,26 @@ def read(path: str | os.PathLike[str], kind: str | None = None) -> Container:
         _check_size(file, end + _DIGEST_BYTES, path)
 
         content = _begin_fingerprint(description.kind, description.meta, description.arrays)
-        arrays = {}
+        arrays: dict[str, NDArray[Any]] = {}
+        array: NDArray[Any]
         for name, entry in description.arrays.items():
             digest.update(file.read(_padding(file.tell())))
             try:
-                arrays[name] = array = np.empty(entry.shape, dtype=entry.dtype)
+                if mapped and entry.n_bytes:
+                    begin = file.tell()
+                    array = np.memmap(file, entry.dtype, "r", offset=begin, shape=entry.shape)
+                    file.seek(begin)  # mapping has moved to the end
+                else:
+                    array = np.empty(entry.shape, dtype=entry.dtype)
+                arrays[name] = array
             except ValueError as error:
                 raise FormatError(f"{os.fspath(path)!r} is damaged: array {name!r}: {error}") from error
             view = array.reshape(-1).view(np.uint8).data
             for start in range(0, len(view), _CHUNK_BYTES):
                 chunk = view[start : start + _CHUNK_BYTES]
-                if file.readinto(chunk) != len(chunk):
+                if mapped:
+                    file.seek(len(chunk), os.SEEK_CUR)
+                elif file.readinto(chunk) != len(chunk):
                     raise FormatError(f"{os.fspath(path)!r} is truncated: it became shorter while it was read")
                 digest.update(chunk)
                 content.update(chunk)

@@ -24,6 +24,7 @@ from gphash.baselines.boosted_trees import Trees
 from gphash.coding.similarity import PairGraph, Pairs, Signatures
 from gphash.contract import Hasher
 from gphash.execution.local import LocalExecutor, count_jobs, row_blocks
+from gphash.persistence import FormatError
 
 TILE = 64
 TRIED = 200  # features per node
@@ -64,7 +65,22 @@ class TreesFunction:
 
 def restore(meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> TreesFunction:
     """The function from its content."""
-    return TreesFunction(Trees(**{name: arrays[name] for name in Trees._fields}), meta["n_features"])
+    trees = Trees(**{name: arrays[name] for name in Trees._fields})
+    check(trees, meta["n_features"])
+    return TreesFunction(trees, meta["n_features"])
+
+
+def check(trees: Trees, n_features: int) -> None:
+    """Refuse trees that would make the compiled walk leave its arrays."""
+    features, thresholds, values = trees
+    nodes = features.shape[-1]
+    shapes = (
+        features.ndim == 3 and thresholds.shape == features.shape and values.shape == (*features.shape[:2], nodes + 1)
+    )
+    types = features.dtype.kind in "iu" and thresholds.dtype.kind == values.dtype.kind == "f"
+    inside = shapes and types and bool(((features >= 0) & (features < n_features)).all())
+    if not inside or nodes & (nodes + 1):
+        raise FormatError("the trees of the model do not fit together: the file was not written by gphash")
 
 
 class FastHash(Hasher):

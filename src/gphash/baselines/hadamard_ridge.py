@@ -43,20 +43,23 @@ class HadamardRidge(SDH):
 
 
 def code_words(n_classes: int, n_bits: int, generator: np.random.Generator) -> Signs:
-    """Words of ±1 far from each other, [n_classes, n_bits]: the best of many random cuts of a Hadamard matrix."""
-    order = 1 << int(max(n_bits, n_classes)).bit_length()
+    """Words of ±1 far from each other, [n_classes, n_bits].
+
+    Random rows of a Hadamard matrix of that many columns, any two of which differ in half of the bits, if there is one
+    with enough rows; else the best of many random cuts of a larger one.
+    """
+    order = 1 << (max(n_bits, n_classes) - 1).bit_length()
     hadamard = scipy.linalg.hadamard(order, dtype=np.int8)
+    if order == n_bits:
+        return np.asarray(hadamard[generator.choice(order, n_classes, replace=False)])
     best: Signs | None = None
     best_spread = (-np.inf, -np.inf)
     for _ in range(DRAWS):
         rows = generator.choice(order, n_classes, replace=False)
-        # The first column is constant.
-        columns = 1 + generator.choice(order - 1, n_bits, replace=False)
-        words = hadamard[np.ix_(rows, columns)]
+        words = hadamard[np.ix_(rows, generator.choice(order, n_bits, replace=False))]
         distances = (n_bits - words.astype(np.int64) @ words.T) // 2
         apart = distances[~np.eye(n_classes, dtype=bool)]
-        balance = np.abs(words.sum(axis=0, dtype=np.int64)).mean()
-        spread = (float(apart.min()), -float(balance))
+        spread = (float(apart.min()), float(apart.mean()))
         if spread > best_spread:
             best, best_spread = words, spread
     assert best is not None

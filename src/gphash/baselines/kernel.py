@@ -5,6 +5,7 @@ of their ridge) as it does: on training rows alone, on a sample of the same size
 cross-validation of retrieval.
 """
 
+import warnings
 from itertools import product
 from typing import Any, ClassVar, NamedTuple
 
@@ -70,6 +71,10 @@ class KernelHasher(Hasher):
 
     RIDGES: ClassVar[tuple[float, ...]] = (0.0,)
     """Penalties on the weights that "auto" tries."""
+
+    SAMPLE: ClassVar[int] = selection.SAMPLE
+    INDUCING: ClassVar[int] = selection.INDUCING
+    """Rows and inducing inputs that choices are made with."""
 
     hash_function_: HashFunction
 
@@ -138,8 +143,8 @@ class KernelHasher(Hasher):
         assert supervision is not None
         generator = np.random.default_rng([seed, 11])
         order = selection.draw_order(supervision, len(X), generator)
-        some = order[: selection.SAMPLE]
-        few = np.sort(generator.choice(len(Z), min(selection.INDUCING, len(Z)), replace=False))
+        some = order[: self.SAMPLE]
+        few = np.sort(generator.choice(len(Z), min(self.INDUCING, len(Z)), replace=False))
         given = self.length_scale, getattr(self, "ridge", "auto")
         distance = selection.median_distance(X[some])
         lengths = [distance * factor for factor in selection.LENGTH_SCALES] if given[0] == "auto" else [given[0]]
@@ -154,7 +159,15 @@ class KernelHasher(Hasher):
             return self._validate(K, about, choice.ridge, seed)
 
         qualities = list(executor.collect(quality, candidates))
-        return candidates[int(np.argmax(qualities))]
+        if np.isnan(qualities).all():
+            warnings.warn(
+                "no sample of rows holds similar ones, so that length_scale (and ridge) could not be chosen; "
+                "the middle of the candidates is taken.",
+                UserWarning,
+                stacklevel=4,
+            )
+            return candidates[len(candidates) // 2]
+        return candidates[int(np.nanargmax(qualities))]
 
     def _validate(self, K: Floats, supervision: Signatures | PairGraph, ridge: float, seed: int) -> float:
         """Retrieval among rows, or order of pairs, that were held out: the mean over folds."""
@@ -168,7 +181,7 @@ class KernelHasher(Hasher):
             held = np.arange(len(K)) % FOLDS == fold
             weights, offset = self._bits(K[~held], supervision[~held], ridge, generator, SerialExecutor())
             found.append(selection.retrieval(K[held] @ weights + offset, supervision[held]))
-        return float(np.mean(found))
+        return float(np.mean([one for one in found if not np.isnan(one)] or [np.nan]))
 
     def _expand(
         self,

@@ -53,6 +53,9 @@ class LFH(KernelHasher):
 
     takes: ClassVar[tuple[str, ...]] = ("labels", "tags", "pairs")
     RIDGES: ClassVar[tuple[float, ...]] = (1e-3, 1e-2, 1e-1, 1.0)
+    # A ridge that suits few rows and inducing inputs does not suit many.
+    SAMPLE: ClassVar[int] = 5000
+    INDUCING: ClassVar[int] = 1000
 
     hash_function_: Any
 
@@ -104,7 +107,7 @@ class LFH(KernelHasher):
         """The ridge with the best cross-validated retrieval on a sample of scaled rows, unless it is given."""
         if self.ridge != "auto":
             return float(self.ridge)
-        some = selection.draw_order(supervision, len(X), np.random.default_rng([seed, 11]))[: selection.SAMPLE]
+        some = selection.draw_order(supervision, len(X), np.random.default_rng([seed, 11]))[: self.SAMPLE]
         about = similarity.among(supervision, some) if isinstance(supervision, PairGraph) else supervision[some]
         qualities = list(executor.collect(lambda ridge: self._validate(X[some], about, ridge, seed), self.RIDGES))
         return self.RIDGES[int(np.argmax(qualities))]

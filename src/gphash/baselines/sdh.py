@@ -41,6 +41,9 @@ class SDH(KernelHasher):
 
     takes: ClassVar[tuple[str, ...]] = ("labels", "tags")
     RIDGES: ClassVar[tuple[float, ...]] = (1e-3, 1e-2, 1e-1, 1.0)
+    # A ridge that suits few rows and inducing inputs does not suit many.
+    SAMPLE: ClassVar[int] = 5000
+    INDUCING: ClassVar[int] = 1000
 
     def __init__(
         self,

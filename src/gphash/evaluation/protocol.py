@@ -300,11 +300,15 @@ def _figures_of(found: Retrieval) -> dict[str, Any]:
     return {**figures, "curve": curve}
 
 
+def parameters(hasher: Hasher) -> dict[str, Any]:
+    """Those parameters of a hasher that are plain words and numbers."""
+    given = hasher.get_params(deep=False) if hasattr(hasher, "get_params") else {}
+    return {name: value for name, value in given.items() if isinstance(value, bool | int | float | str)}
+
+
 def _method(hasher: Hasher) -> dict[str, Any]:
     """Name and plain parameters of a hasher, and the trace of its training if it kept one."""
-    parameters = hasher.get_params(deep=False) if hasattr(hasher, "get_params") else {}
-    plain = {name: value for name, value in parameters.items() if isinstance(value, bool | int | float | str)}
-    method: dict[str, Any] = {"name": type(hasher).__name__, "parameters": plain}
+    method: dict[str, Any] = {"name": type(hasher).__name__, "parameters": parameters(hasher)}
     if hasattr(hasher, "sweeps_"):
         method["sweeps"] = [sweep._asdict() for sweep in hasher.sweeps_]
         method["seconds"] = getattr(hasher, "seconds_", None)

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gphash import methods, validation
+from gphash.contract import Hasher
 from gphash.datasets.dataset import Dataset
 from gphash.evaluation import protocol, report
 from gphash.evaluation.protocol import Rows
@@ -154,6 +155,11 @@ class Folder:
             raise ResultsError(
                 f"{str(path)!r} was made by gphash {found.get('gphash')}, and this is {__version__}: remove the file."
             )
+        before, now = found["method"]["parameters"], report.plain(protocol.parameters(make(cell)))
+        if changed := sorted(name for name in {*before, *now} if before.get(name) != now.get(name)):
+            raise ResultsError(
+                f"{str(path)!r} was made with other defaults ({', '.join(changed)}): remove the file to run it again."
+            )
         return found
 
 
@@ -204,6 +210,8 @@ def run(
     loaded: tuple[str, Dataset] | None = None
     for number, cell in enumerate(missing):
         watch(Progress(total - len(missing) + number, total, cell, clock.seconds_left(missing[number:])))
+        if folder.place(cell).exists():
+            continue  # another run of the same folder was faster
         if loaded is None or loaded[0] != cell.data:
             loaded = cell.data, load(cell.data)
         if (reason := refused(cell, loaded[1])) is not None:
@@ -221,22 +229,25 @@ def run(
     return failures
 
 
+def make(cell: Cell) -> Hasher:
+    """The method of a cell, untrained."""
+    return methods.find(cell.method)(cell.n_bits, random_state=cell.seed, **dict(cell.options))
+
+
 def measure(cell: Cell, dataset: Dataset) -> dict[str, Any]:
     """Train and measure one cell, by the paper's protocol: leave one out within the test rows."""
     some = np.random.default_rng(17).permutation(len(dataset.train.y))[: cell.n_rows]
+    if cell.n_rows is not None and cell.n_rows > len(dataset.train.y):
+        raise ValueError(f"{cell.n_rows:,} training rows are wanted, and {dataset.name} has {len(dataset.train.y):,}.")
     rows = np.sort(some) if cell.n_rows else slice(None)
     assert dataset.train.X is not None
     assert dataset.test.X is not None
     train = Rows(dataset.train.X[rows], dataset.train.y[rows])
     test = Rows(dataset.test.X[: cell.n_test], dataset.test.y[: cell.n_test])
     about = {"name": dataset.name, "features": dataset.features, "checksum": dataset.checksum}
-    make = methods.find(cell.method)
-    options = dict(cell.options)
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
-        made = protocol.run(
-            lambda seed: make(cell.n_bits, random_state=seed, **options), train, test, about, seed=cell.seed
-        )
+        made = protocol.run(lambda seed: make(cell), train, test, about, seed=cell.seed)
     said = sorted({str(warning.message) for warning in warned})
     return {**made, "cell": report.plain(cell._asdict()), "warnings": said}
 

@@ -25,13 +25,26 @@ RANKINGS = {
 
 def load(name: str, data_dir: str | os.PathLike[str] | None = None, progress: Progress | None = None) -> Dataset:
     """A data set with features: a known one by its name, or a folder of pictures by its path."""
+    check_data(name)
     if name in DATA_SETS:
         return described.by_gist(registry.load(name, data_dir, progress=progress))
-    if Path(name).is_dir():
-        return described.by_gist(registry.load("image_folder", name, progress=progress))
-    raise ValueError(
-        f"unknown data {name!r}; give one of {', '.join(DATA_SETS)}, or a folder of pictures, a sub-folder per class."
-    )
+    return described.by_gist(registry.load("image_folder", name, progress=progress))
+
+
+def check_data(name: str) -> None:
+    """Refuse a name that is neither a known data set nor a folder."""
+    if name not in DATA_SETS and not Path(name).is_dir():
+        raise ValueError(
+            f"unknown data {name!r}; give one of {', '.join(DATA_SETS)}, or a folder of pictures by class."
+        )
+
+
+def check_options(names: Sequence[str], options: dict[str, Any]) -> None:
+    """Refuse parameters that none of the methods knows, and those that are decided elsewhere."""
+    known = {key for name in names for key in methods.find(name)().get_params(deep=False)} - {"n_bits", "random_state"}
+    for name in options:
+        if name not in known:
+            raise ValueError(f"unknown parameter {name!r}; these methods have {', '.join(sorted(known))}.")
 
 
 def grid(

@@ -89,16 +89,15 @@ def _table(table: Table) -> str:
         mark = ' class="best"' if (row, column) in table.best else ""
         return f"<td{mark}>{html.escape(value)}</td>"
 
-    words = ' class="words"' if len(table.columns) == 2 else ""
+    words = ' class="words"' if table.words else ""
     head = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in table.columns)
     rows = (
         "<tr>" + "".join(cell(number, column, value) for column, value in enumerate(row)) + "</tr>"
         for number, row in enumerate(table.rows)
     )
-    notes = "".join(_paragraph(note) for note in table.notes)
     return (
         f'<div class="scroll"><table{words}><caption>{html.escape(table.title)}</caption><thead><tr>{head}</tr></thead>'
-        f"<tbody>{''.join(rows)}</tbody></table></div>{notes}"
+        f"<tbody>{''.join(rows)}</tbody></table></div>"
     )
 
 

@@ -21,17 +21,15 @@ class Table(NamedTuple):
         As text.
     best
         Places (row, column) of what is best in its column.
-
-    Notes
-    -----
-        What one has to know to read it.
+    words
+        Whether it holds words rather than figures.
     """
 
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     best: frozenset[tuple[int, int]] = frozenset()
-    notes: tuple[str, ...] = ()
+    words: bool = False
 
 
 class Figure(NamedTuple):
@@ -129,7 +127,7 @@ def markdown(table: Table) -> str:
         "| " + " | ".join(cell(number, column, value) for column, value in enumerate(row)) + " |"
         for number, row in enumerate(table.rows)
     ]
-    return "\n".join([f"**{table.title}**", "", *lines, *(f"\n{note}" for note in table.notes)]) + "\n"
+    return "\n".join([f"**{table.title}**", "", *lines]) + "\n"
 
 
 CSV_FIGURES = {

@@ -1,0 +1,216 @@
+"""Search among 1,000,000 codes: HammingIndex against faiss, usearch and numpy, all exact, in one run.
+
+    python benchmarks/search.py                    # codes from a GPH model on CIFAR-10, or on digits with --data digits
+    python benchmarks/search.py --bits 16 --quick  # fewer queries and repeats
+
+Codes are drawn from the bit probabilities that a model gives to test rows (row after row, every draw a new item), which
+is how codes of a large collection of the same kind pile up; and uniformly at random, where nothing can be gained. All
+engines get the same codes, queries and number of threads. Times are the best of several interleaved rounds; results of
+exact engines are compared by their distances. Peers need `pip install faiss-cpu usearch`; what is missing is left out.
+"""
+
+import argparse
+import importlib.util
+import resource
+import time
+from functools import partial
+
+import numpy as np
+
+from gphash import GPHasher, HammingIndex
+from gphash.datasets import described, registry
+from gphash.hamming import packing
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", default="cifar10", help="data set of the model (cifar10)")
+    parser.add_argument("--items", type=int, default=1_000_000, help="codes (1,000,000)")
+    parser.add_argument("--bits", type=int, nargs="+", default=[16, 32, 64], help="lengths (16 32 64)")
+    parser.add_argument("--queries", type=int, default=512, help="queries of a batch (512)")
+    parser.add_argument("--rounds", type=int, default=5, help="interleaved rounds (5)")
+    parser.add_argument("--threads", type=int, default=2, help="for every engine (2)")
+    parser.add_argument("--quick", action="store_true", help="64 queries, 2 rounds")
+    parser.add_argument("--scale", action="store_true", help="also 10 times as many codes at 16 bits")
+    args = parser.parse_args()
+    if args.quick:
+        args.queries, args.rounds = 64, 2
+    dataset = described.by_gist(registry.load(args.data))
+    for n_bits in args.bits:
+        hasher = GPHasher(n_bits, random_state=0, n_inducing=min(1000, len(dataset.train.y)))
+        hasher.fit(dataset.train.X, dataset.train.y)
+        chances = hasher.bit_probabilities(dataset.test.X)
+        codes, queries, certain = draw(chances, args.items, args.queries)
+        report(f"{n_bits} bits, learned on {dataset.name}", codes, queries, n_bits, args, certain)
+        if args.scale and n_bits == 16:
+            scale(chances, args)
+    generator = np.random.default_rng(0)
+    random = generator.integers(0, 256, (args.items + args.queries, 8), dtype=np.uint8)
+    report("64 bits, uniformly random", random[: args.items], random[args.items :], 64, args)
+
+
+def draw(chances, n_items, n_queries):
+    """Packed codes drawn from bit probabilities, row after row; queries are drawn likewise and keep theirs."""
+    generator = np.random.default_rng(1)
+    rows = np.arange(n_items) % len(chances)
+    packed = np.concatenate(
+        [
+            packing.pack(generator.random((len(part), chances.shape[1])) < chances[part])
+            for part in np.array_split(rows, max(1, n_items // 50_000))
+        ]
+    )
+    asked = generator.choice(len(chances), n_queries)
+    return packed, packing.pack(generator.random((n_queries, chances.shape[1])) < chances[asked]), chances[asked]
+
+
+def report(title, codes, queries, n_bits, args, chances=None):
+    """Times of all engines, in microseconds a query, and how often faster the index is than the best exact peer."""
+    before = memory()
+    began = time.perf_counter()
+    index = HammingIndex.build(codes, n_bits=n_bits)
+    built = time.perf_counter() - began
+    stats = index.stats()
+    plain = codes.nbytes + 8 * len(codes)
+    print(
+        f"\n{title}: {stats.n_items:,} items, {stats.n_codes:,} distinct codes, largest bucket {stats.largest_bucket:,}"
+    )
+    print(
+        f"built in {built:.2f} s; {stats.bytes / 1e6:.1f} MB, {stats.bytes / plain:.2f} times codes and ids "
+        f"({(memory() - before) / plain:.2f} resident growth at the peak of building)"
+    )
+    engines = {"HammingIndex": index, **peers(codes, n_bits, args.threads)}
+    for what, k in (("10 nearest", 10), ("100 nearest", 100), ("radius 2", None)):
+        for how in ("batch", "one by one"):
+            calls = {}
+            for name, engine in engines.items():
+                ask = asker(name, engine, n_bits, k, args.threads if how == "batch" else 1)
+                if ask is not None:
+                    some = queries if how == "batch" else queries[:64]
+                    some = some[:8] if name == "numpy" else some
+                    calls[name] = partial(ask, some) if how == "batch" else partial(singly, ask, some), len(some)
+            show(what, how, race(calls, args.rounds))
+    if chances is not None:
+        micros = race(
+            {
+                "expected": (partial(index.search_expected, chances, 10, n_jobs=args.threads), len(chances)),
+                "hamming": (partial(index.search, queries, 10, n_jobs=args.threads), len(queries)),
+            },
+            args.rounds,
+        )
+        told = f"{micros['expected']:.1f} µs a query ({micros['hamming']:.1f} by Hamming distance)"
+        print(f"  10 nearest by expected distance, batch: {told}")
+    verify(engines, queries[:32], n_bits)
+
+
+def peers(codes, n_bits, threads):
+    """Exact engines that are installed, filled."""
+    found = {}
+    if importlib.util.find_spec("faiss"):
+        import faiss
+
+        faiss.omp_set_num_threads(threads)
+        width = 8 * codes.shape[1]
+        heap = faiss.IndexBinaryFlat(width)
+        heap.add(codes)
+        heap.use_heap = True
+        counting = faiss.IndexBinaryFlat(width)
+        counting.add(codes)
+        counting.use_heap = False
+        table = faiss.IndexBinaryHash(width, min(16, width))
+        table.nflip = 2
+        table.add(codes)
+        found |= {"faiss flat, heap": heap, "faiss flat, counting": counting, "faiss hash": table}
+    if importlib.util.find_spec("usearch"):
+        found["usearch exact"] = codes
+    return found | {"numpy": packing.words(codes)}
+
+
+def asker(name, engine, n_bits, k, threads):
+    """A function of query codes that asks an engine; None if it cannot answer."""
+    if name == "HammingIndex":
+        if k is None:
+            return lambda some: engine.within(some, 2, n_jobs=threads)
+        return lambda some: engine.search(some, k, n_jobs=threads)
+    if name.startswith("faiss"):
+        if k is None:
+            return (lambda some: engine.range_search(some, 3)) if name != "faiss flat, heap" else None
+        # IndexBinaryHash looks only at codes whose first bits are near: not exact, shown for its time.
+        return lambda some: engine.search(some, k)
+    if name == "usearch exact":
+        if k is None:
+            return None
+        from usearch.index import MetricKind, search
+
+        return lambda some: search(engine, some, k, MetricKind.Hamming, exact=True, threads=threads)
+    words = engine
+
+    def by_numpy(some):
+        for query in packing.words(some):
+            distances = np.bitwise_count(words ^ query).sum(axis=1, dtype=np.uint16)
+            if k is None:
+                np.flatnonzero(distances <= 2)
+            else:
+                nearest = np.argpartition(distances, k)[:k]
+                nearest[np.argsort(distances[nearest], kind="stable")]
+
+    return by_numpy
+
+
+def singly(ask, some):
+    """One query after another."""
+    for number in range(len(some)):
+        ask(some[number : number + 1])
+
+
+def race(calls, rounds):
+    """Best microseconds a query of every call, in interleaved rounds; one to warm up."""
+    best = dict.fromkeys(calls, np.inf)
+    for number in range(rounds + 1):
+        for name, (call, n_queries) in calls.items():
+            began = time.perf_counter()
+            call()
+            if number:
+                best[name] = min(best[name], 1e6 * (time.perf_counter() - began) / n_queries)
+    return best
+
+
+def show(what, how, micros):
+    """One line."""
+    exact = {name: value for name, value in micros.items() if name not in ("HammingIndex", "faiss hash")}
+    own = micros["HammingIndex"]
+    best = min(exact, key=exact.__getitem__, default=None)
+    ratio = f"{exact[best] / own:7.1f} × the best exact peer ({best})" if best else ""
+    rest = "  ".join(f"{name} {value:,.0f}" for name, value in micros.items() if name != "HammingIndex")
+    print(f"  {what:12s} {how:10s} {own:9.1f} µs  {ratio}   [{rest}]", flush=True)
+
+
+def verify(engines, queries, n_bits):
+    """Distances of the 10 nearest must agree."""
+    own = engines["HammingIndex"].search(queries, 10).distances
+    flat = engines.get("faiss flat, counting")
+    if flat is not None:
+        theirs = np.sort(flat.search(queries, 10)[0], axis=1)
+        assert (theirs == own).all(), "distances differ from faiss"
+
+
+def scale(chances, args):
+    """Ten times as many codes of the same kind."""
+    some, many = (draw(chances, n, args.queries) for n in (args.items, 10 * args.items))
+    small, large = (HammingIndex.build(part[0], n_bits=chances.shape[1]) for part in (some, many))
+    micros = race(
+        {
+            "small": (partial(small.search, some[1], 10, n_jobs=args.threads), args.queries),
+            "large": (partial(large.search, some[1], 10, n_jobs=args.threads), args.queries),
+        },
+        args.rounds,
+    )
+    print(f"  {10 * args.items:,} codes cost {micros['large'] / micros['small']:.2f} times as much as {args.items:,}")
+
+
+def memory():
+    """Largest resident memory so far, in bytes."""
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""A Hamming index made for learned codes: exact, aware of uncertainty, durable."""

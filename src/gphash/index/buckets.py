@@ -1,0 +1,155 @@
+"""Codes as an index keeps them: distinct codes in ascending order, each with the ids that have it.
+
+Learned codes pile up: a million rows may have ten thousand codes. Whatever is computed per code is computed once per
+distinct code. Sorted codes that stand next to each other agree in many bits; for every block of them, the bits in which
+all agree are noted, and they bound the distance of any query from the block.
+"""
+
+import bisect
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+BLOCK = 64  # codes that share one bound
+
+Words = NDArray[np.unsignedinteger[Any]]
+Ids = NDArray[np.signedinteger[Any]]
+
+
+class Buckets(NamedTuple):
+    """Distinct codes and their ids.
+
+    codes
+        Ascending: 16, 32 or 64-bit words [u] for codes that fit in one, else 64-bit words [u, w]. The first bit of a
+        code is the highest bit of its first word.
+    starts
+        Ids of code i are ids[starts[i]:starts[i + 1]], [u + 1].
+    ids
+        Ascending within every bucket, [n].
+    same, value
+        For every block of codes, the bits in which all of them agree, and what they are there, [b] or [b, w].
+    """
+
+    codes: Words
+    starts: NDArray[Any]
+    ids: Ids
+    same: Words
+    value: Words
+
+    @property
+    def n_codes(self) -> int:
+        """Number of distinct codes."""
+        return len(self.codes)
+
+    @property
+    def n_items(self) -> int:
+        """Number of ids."""
+        return len(self.ids)
+
+
+def word_type(n_bits: int) -> type[np.unsignedinteger[Any]]:
+    """Smallest word that holds a code, 64 bits if none does."""
+    return np.uint16 if n_bits <= 16 else np.uint32 if n_bits <= 32 else np.uint64
+
+
+def to_words(packed: NDArray[np.uint8], n_bits: int) -> Words:
+    """Packed codes, [n, bytes], as words whose order is that of the codes, [n] or [n, w]."""
+    size = np.dtype(word_type(n_bits)).itemsize
+    n_words = -(-n_bits // (8 * size))
+    padded = np.zeros((len(packed), size * n_words), np.uint8)
+    padded[:, : packed.shape[1]] = packed
+    words = padded.view(np.dtype(word_type(n_bits)).newbyteorder(">")).astype(word_type(n_bits))
+    return words[:, 0] if n_words == 1 else words
+
+
+def to_packed(words: Words, n_bits: int) -> NDArray[np.uint8]:
+    """Undo `to_words`."""
+    table = words[:, None] if words.ndim == 1 else words
+    octets = np.ascontiguousarray(table.astype(table.dtype.newbyteorder(">"))).view(np.uint8)
+    return np.ascontiguousarray(octets[:, : -(-n_bits // 8)])
+
+
+def group(words: Words, ids: Ids) -> Buckets:
+    """Buckets of codes [n] or [n, w] with their ids [n]."""
+    order = np.argsort(ids, kind="stable")
+    columns = [words] if words.ndim == 1 else list(words.T)
+    for column in reversed(columns):
+        order = order[np.argsort(column[order], kind="stable")]
+    words, ids = words[order], ids[order]
+    new = np.ones(len(words), bool)
+    if len(words):
+        differs = words[1:] != words[:-1]
+        new[1:] = differs if words.ndim == 1 else differs.any(axis=1)
+    starts = np.append(np.flatnonzero(new), len(words))
+    return build(words[new], starts, ids)
+
+
+def build(codes: Words, starts: NDArray[Any], ids: Ids) -> Buckets:
+    """Buckets from their parts, none of which can be written to: the compiled search knows arrays of one kind only."""
+    small = np.uint32 if len(ids) < 2**32 else np.int64
+    parts = np.ascontiguousarray(codes), starts.astype(small, copy=False), ids.astype(np.int64, copy=False)
+    views = [np.asarray(part).view() for part in (*parts, *_summarise(codes))]
+    for view in views:
+        view.setflags(write=False)
+    return Buckets(*views)
+
+
+def keep(buckets: Buckets, kept: NDArray[np.bool_]) -> Buckets:
+    """The buckets with some of their items only; `kept` has a mark for every place in `ids`."""
+    if kept.all():
+        return buckets
+    sizes = counts(buckets, kept)
+    full = sizes > 0
+    starts = np.concatenate([[0], np.cumsum(sizes[full])])
+    return build(buckets.codes[full], starts, buckets.ids[kept])
+
+
+def merge(first: Buckets, second: Buckets) -> Buckets:
+    """All items of two sets of buckets."""
+    if not second.n_items:
+        return first
+    words = np.concatenate([spread(first), spread(second)])
+    return group(words, np.concatenate([first.ids.astype(np.int64), second.ids.astype(np.int64)]))
+
+
+def spread(buckets: Buckets) -> Words:
+    """The code of every item, in the order of `ids`."""
+    return np.repeat(buckets.codes, sizes(buckets), axis=0)
+
+
+def sizes(buckets: Buckets) -> NDArray[np.int64]:
+    """How many items every bucket has, [u]."""
+    starts = buckets.starts.astype(np.int64)
+    found: NDArray[np.int64] = starts[1:] - starts[:-1]
+    return found
+
+
+def counts(buckets: Buckets, kept: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """How many of every bucket's items are marked, [u]."""
+    sums = np.concatenate([[0], np.cumsum(kept, dtype=np.int64)])
+    return np.diff(sums[buckets.starts.astype(np.int64)])
+
+
+def find(buckets: Buckets, words: Words) -> NDArray[np.int64]:
+    """Number of the bucket of every code, [q]; −1 where nobody has it."""
+    if words.ndim == 1:
+        places = np.searchsorted(buckets.codes, words)
+        inside = np.minimum(places, max(buckets.n_codes - 1, 0))
+        found = buckets.codes[inside] == words if buckets.n_codes else np.zeros(len(words), bool)
+        return np.where(found, inside, -1).astype(np.int64)
+    numbers = [bisect.bisect_left(buckets.codes, code.tolist(), key=lambda row: row.tolist()) for code in words]
+    found = [
+        i < buckets.n_codes and bool((buckets.codes[i] == code).all()) for i, code in zip(numbers, words, strict=True)
+    ]
+    return np.where(found, numbers, -1).astype(np.int64)
+
+
+def _summarise(codes: Words) -> tuple[Words, Words]:
+    """For every block, the bits that all its codes share, and one of the codes masked to them."""
+    if not len(codes):
+        return codes[:0], codes[:0]
+    firsts = np.arange(0, len(codes), BLOCK)
+    ones: Words = np.bitwise_and.reduceat(codes, firsts, axis=0)
+    zeros: Words = ~np.bitwise_or.reduceat(codes, firsts, axis=0)
+    return ones | zeros, ones

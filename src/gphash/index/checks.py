@@ -1,0 +1,44 @@
+"""What users hand to an index is checked here."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from gphash.hamming import packing
+from gphash.index import buckets as bucketing
+from gphash.index.buckets import Words
+
+MOST_BITS = 1024
+
+
+def whole(name: str, value: Any, least: int) -> None:
+    """Refuse what is no whole number, or too small a one."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise ValueError(f"{name}={value!r}; give a whole number of at least {least}.")
+
+
+def words(packed: NDArray[Any], n_bits: Any, name: str) -> Words:
+    """Checked packed codes as words."""
+    whole("n_bits", n_bits, 1)
+    if n_bits > MOST_BITS:
+        raise ValueError(f"n_bits={n_bits}; give at most {MOST_BITS}.")
+    return bucketing.to_words(packing.check_packed(packed, int(n_bits), name), int(n_bits))
+
+
+def distinct_ids(ids: ArrayLike, n_rows: int | None) -> NDArray[np.int64]:
+    """Checked ids, int64 and distinct."""
+    numbers = np.asarray(ids)
+    if numbers.size == 0:
+        numbers = numbers.astype(np.int64)
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
+        raise ValueError(f"ids is {numbers.dtype} of shape {numbers.shape}; give whole numbers, [n].")
+    if n_rows is not None and len(numbers) != n_rows:
+        raise ValueError(f"ids has {len(numbers)} numbers and packed has {n_rows} rows; give one id per row.")
+    if numbers.dtype.kind == "u" and len(numbers) and numbers.max() > np.iinfo(np.int64).max:
+        raise ValueError(f"ids has {numbers.max()}; give numbers that fit in 64 bits with a sign.")
+    numbers = numbers.astype(np.int64)
+    if n_rows is not None and len(np.unique(numbers)) < len(numbers):
+        values, times = np.unique(numbers, return_counts=True)
+        raise ValueError(f"ids has {int(values[times > 1][0])} {int(times.max())} times; give every id once.")
+    return numbers

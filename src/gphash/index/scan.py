@@ -1,0 +1,447 @@
+"""Compiled search over buckets, one query at a time.
+
+Blocks of codes are visited in the order of a lower bound of their distance. The distances of the codes seen so far are
+counted, weighted by the sizes of the buckets; as soon as k items are at most so far away, no code further than that
+matters, and the search ends at the first block whose bound is larger. Nothing is approximate: if the bounds say
+nothing, every code is looked at.
+
+By expected distance, a bit that differs costs w_j = |1 − 2 P_j|, beyond the Σ_j min(P_j, 1 − P_j) that is there in any
+case. Costs are whole multiples of 2⁻⁴⁰, so that sums are exact in any order, and equal distances are equal.
+"""
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numba.extending import intrinsic
+
+from gphash.index.buckets import BLOCK
+
+UNIT = 2.0**-40
+BINS = 1024  # of lower bounds of expected distances
+
+
+@intrinsic
+def _popcount(typing_context: Any, word: Any) -> Any:
+    """Number of ones in an unsigned word."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.ctpop(arguments[0])
+
+    return word(word), generate
+
+
+popcount: Any = _popcount
+
+
+@njit(nogil=True, cache=True)
+def _block_distances(codes: Any, start: Any, stop: Any, query: Any, out: Any) -> None:
+    """Hamming distances of the codes of a block."""
+    if codes.ndim == 1:
+        block = codes[start:stop]
+        word = query[0]
+        for i in range(len(block)):
+            out[i] = popcount(block[i] ^ word)
+    else:
+        for i in range(start, stop):
+            distance = 0
+            for j in range(codes.shape[1]):
+                distance += popcount(codes[i, j] ^ query[j])
+            out[i - start] = distance
+
+
+@njit(nogil=True, cache=True)
+def _bounds(same: Any, value: Any, query: Any, out: Any) -> None:
+    """Lower bounds of the Hamming distances of all blocks."""
+    if same.ndim == 1:
+        word = query[0]
+        for b in range(len(same)):
+            out[b] = popcount((value[b] ^ word) & same[b])
+    else:
+        for b in range(len(same)):
+            bound = 0
+            for j in range(same.shape[1]):
+                bound += popcount((value[b, j] ^ query[j]) & same[b, j])
+            out[b] = bound
+
+
+@njit(nogil=True, cache=True)
+def _size(starts: Any, counts: Any, i: Any) -> Any:
+    """Items of a bucket that count."""
+    if len(counts):
+        return np.int64(counts[i])
+    return np.int64(starts[i + 1]) - np.int64(starts[i])
+
+
+@njit(nogil=True, cache=True)
+def nearest(
+    codes: Any,
+    starts: Any,
+    counts: Any,
+    same: Any,
+    value: Any,
+    query: Any,
+    k: Any,
+    n_bits: Any,
+    chosen: Any,
+    costs: Any,
+) -> Any:
+    """Codes that hold the k nearest items; fills `chosen` and `costs`, in no order, and returns how many."""
+    n_codes, n_blocks = len(codes), len(same)
+    lower = np.empty(n_blocks, np.uint16)
+    _bounds(same, value, query, lower)
+    # Blocks in the order of their bounds.
+    places = np.zeros(n_bits + 2, np.int64)
+    for b in range(n_blocks):
+        places[lower[b] + 1] += 1
+    for d in range(n_bits + 1):
+        places[d + 1] += places[d]
+    order = np.empty(n_blocks, np.int32)
+    for b in range(n_blocks):
+        d = lower[b]
+        order[places[d]] = b
+        places[d] += 1
+    levels = np.zeros(n_bits + 1, np.int64)
+    distances = np.empty(BLOCK, np.uint16)
+    bound, n_chosen = n_bits, 0
+    within: Any = 0
+    for number in range(n_blocks):
+        b = order[number]
+        if lower[b] > bound:
+            break
+        start = b * BLOCK
+        stop = min(start + BLOCK, n_codes)
+        _block_distances(codes, start, stop, query, distances)
+        nearest_here = np.uint16(65535)
+        for i in range(stop - start):
+            nearest_here = min(nearest_here, distances[i])
+        if nearest_here > bound:
+            continue
+        for i in range(stop - start):
+            away: Any = np.int64(distances[i])
+            if away <= bound:
+                size = _size(starts, counts, start + i)
+                if size:
+                    chosen[n_chosen] = start + i
+                    costs[n_chosen] = away
+                    n_chosen += 1
+                    levels[away] += size
+                    within += size
+                    while within - levels[bound] >= k:
+                        within -= levels[bound]
+                        bound -= 1
+    return _cut(chosen, costs, n_chosen, bound)
+
+
+@njit(nogil=True, cache=True)
+def _cut(chosen: Any, costs: Any, n_chosen: Any, bound: Any) -> Any:
+    """Keep what is not further than the bound."""
+    kept = 0
+    for i in range(n_chosen):
+        if costs[i] <= bound:
+            chosen[kept] = chosen[i]
+            costs[kept] = costs[i]
+            kept += 1
+    return kept
+
+
+@njit(nogil=True, cache=True)
+def ball(
+    codes: Any, starts: Any, counts: Any, same: Any, value: Any, query: Any, radius: Any, chosen: Any, costs: Any
+) -> Any:
+    """Codes within a Hamming radius; fills `chosen` and `costs`, and returns how many."""
+    lower = np.empty(len(same), np.uint16)
+    _bounds(same, value, query, lower)
+    distances = np.empty(BLOCK, np.uint16)
+    n_chosen = 0
+    for b in range(len(same)):
+        if lower[b] > radius:
+            continue
+        start = b * BLOCK
+        stop = min(start + BLOCK, len(codes))
+        _block_distances(codes, start, stop, query, distances)
+        for i in range(stop - start):
+            if distances[i] <= radius and _size(starts, counts, start + i):
+                chosen[n_chosen] = start + i
+                costs[n_chosen] = distances[i]
+                n_chosen += 1
+    return n_chosen
+
+
+@njit(nogil=True, cache=True)
+def _tables(weights: Any, width: Any, n_words: Any) -> Any:
+    """Cost of every pattern of differing bits in every byte of a code, [bytes, 256]."""
+    n_bytes = n_words * width // 8
+    tables = np.zeros((n_bytes, 256), np.int64)
+    for t in range(n_bytes):
+        for j in range(8):
+            place = 8 * t + j
+            weight = weights[place] if place < len(weights) else 0
+            bit = 128 >> j
+            for pattern in range(bit, 256):
+                if pattern & bit:
+                    tables[t, pattern] += weight
+    return tables
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _cost(word: Any, tables: Any, first: Any, n_bytes: Any) -> Any:
+    """Cost of the differing bits of one word, whose first byte is the table's row `first`."""
+    cost = np.int64(0)
+    rest = np.uint64(word)
+    for t in range(n_bytes - 1, -1, -1):
+        cost += tables[first + t, rest & np.uint64(255)]
+        rest >>= np.uint64(8)
+    return cost
+
+
+@njit(nogil=True, cache=True)
+def _code_cost(codes: Any, i: Any, mode: Any, tables: Any, n_bytes: Any) -> Any:
+    if codes.ndim == 1:
+        return _cost(codes[i] ^ mode[0], tables, 0, n_bytes)
+    cost = np.int64(0)
+    for j in range(codes.shape[1]):
+        cost += _cost(codes[i, j] ^ mode[j], tables, 8 * j, 8)
+    return cost
+
+
+@njit(nogil=True, cache=True)
+def _block_cost(same: Any, value: Any, b: Any, mode: Any, tables: Any, n_bytes: Any) -> Any:
+    if same.ndim == 1:
+        return _cost((value[b] ^ mode[0]) & same[b], tables, 0, n_bytes)
+    cost = np.int64(0)
+    for j in range(same.shape[1]):
+        cost += _cost((value[b, j] ^ mode[j]) & same[b, j], tables, 8 * j, 8)
+    return cost
+
+
+@njit(nogil=True, cache=True)
+def nearest_expected(
+    codes: Any,
+    starts: Any,
+    counts: Any,
+    same: Any,
+    value: Any,
+    mode: Any,
+    weights: Any,
+    k: Any,
+    chosen: Any,
+    costs: Any,
+) -> Any:
+    """Codes that hold the k items of least cost, as `nearest`; `mode` is the query's likeliest code."""
+    n_blocks = len(same)
+    width = 8 * codes.itemsize
+    n_words = 1 if codes.ndim == 1 else codes.shape[1]
+    tables = _tables(weights, width, n_words)
+    n_bytes = width // 8
+    lower = np.empty(n_blocks, np.int64)
+    most = np.int64(1)
+    for b in range(n_blocks):
+        lower[b] = _block_cost(same, value, b, mode, tables, n_bytes)
+        most = max(most, lower[b])
+    # Blocks roughly in the order of their bounds: in bins of costs.
+    places = np.zeros(BINS + 1, np.int64)
+    for b in range(n_blocks):
+        places[_bin(lower[b], most) + 1] += 1
+    for d in range(BINS):
+        places[d + 1] += places[d]
+    ends = places[1:].copy()
+    order = np.empty(n_blocks, np.int32)
+    for b in range(n_blocks):
+        d = _bin(lower[b], most)
+        order[places[d]] = b
+        places[d] += 1
+    heap_cost = np.empty(k + 1, np.int64)  # k at most, and one that was just pushed
+    heap_size = np.empty(k + 1, np.int64)
+    n_heap, within, n_chosen = 0, 0, 0
+    bound = np.iinfo(np.int64).max
+    number = 0
+    for d in range(BINS):
+        least = bound
+        for place in range(number, ends[d]):
+            b = order[place]
+            least = min(least, lower[b])
+            if lower[b] > bound:
+                continue
+            for i in range(b * BLOCK, min((b + 1) * BLOCK, len(codes))):
+                cost = _code_cost(codes, i, mode, tables, n_bytes)
+                if cost <= bound:
+                    size = _size(starts, counts, i)
+                    if size:
+                        chosen[n_chosen] = i
+                        costs[n_chosen] = cost
+                        n_chosen += 1
+                        if cost < bound:
+                            n_heap = _push(heap_cost, heap_size, n_heap, cost, min(size, k))
+                            within += min(size, k)
+                            while within - heap_size[0] >= k:
+                                within -= heap_size[0]
+                                n_heap = _pop(heap_cost, heap_size, n_heap)
+                            if within >= k:
+                                bound = heap_cost[0]
+        number = ends[d]
+        # Whatever is in later bins is not nearer than the border of this one.
+        if bound < np.iinfo(np.int64).max and _bin(bound, most) < d:
+            break
+    return _cut(chosen, costs, n_chosen, bound)
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _bin(cost: Any, most: Any) -> Any:
+    share: Any = np.float64(cost) / np.float64(most)
+    return min(BINS - 1, int(share * (BINS - 1)))
+
+
+@njit(nogil=True, cache=True)
+def _push(cost: Any, size: Any, n: Any, new_cost: Any, new_size: Any) -> Any:
+    """Add to a heap whose largest cost is first."""
+    i = n
+    while i > 0:
+        parent = (i - 1) // 2
+        if cost[parent] >= new_cost:
+            break
+        cost[i], size[i] = cost[parent], size[parent]
+        i = parent
+    cost[i], size[i] = new_cost, new_size
+    return n + 1
+
+
+@njit(nogil=True, cache=True)
+def _pop(cost: Any, size: Any, n: Any) -> Any:
+    """Remove the largest cost of a heap."""
+    n -= 1
+    last_cost, last_size = cost[n], size[n]
+    i = 0
+    while True:
+        child = 2 * i + 1
+        if child >= n:
+            break
+        if child + 1 < n and cost[child + 1] > cost[child]:
+            child += 1
+        if cost[child] <= last_cost:
+            break
+        cost[i], size[i] = cost[child], size[child]
+        i = child
+    cost[i], size[i] = last_cost, last_size
+    return n
+
+
+@njit(nogil=True, cache=True)
+def _sort(keys: Any, along: Any, n: Any) -> None:
+    """Sort the first n keys in place by heapsort, and what goes along with them, unless that is empty.
+
+    Written out: numba's own sorts, compiled into a cache by one process and used by another, have given wrong orders.
+    """
+    for start in range(n // 2 - 1, -1, -1):
+        _sink(keys, along, start, n)
+    for end in range(n - 1, 0, -1):
+        keys[0], keys[end] = keys[end], keys[0]
+        if len(along):
+            along[0], along[end] = along[end], along[0]
+        _sink(keys, along, 0, end)
+
+
+@njit(nogil=True, cache=True)
+def _sink(keys: Any, along: Any, place: Any, n: Any) -> None:
+    """Let a key sink to its place in a heap whose largest key is first."""
+    while True:
+        child = 2 * place + 1
+        if child >= n:
+            return
+        if child + 1 < n and keys[child + 1] > keys[child]:
+            child += 1
+        if keys[child] <= keys[place]:
+            return
+        keys[place], keys[child] = keys[child], keys[place]
+        if len(along):
+            along[place], along[child] = along[child], along[place]
+        place = child
+
+
+@njit(nogil=True, cache=True)
+def emit(
+    starts: Any, ids: Any, kept: Any, chosen: Any, costs: Any, n_chosen: Any, k: Any, out_ids: Any, out_costs: Any
+) -> Any:
+    """Items of chosen codes in the order of (cost, id), at most k; returns how many."""
+    _sort(costs, chosen, n_chosen)
+    done, first = 0, 0
+    while first < n_chosen and done < k:
+        cost = costs[first]
+        last = first
+        while last < n_chosen and costs[last] == cost:
+            last += 1
+        room = k - done
+        # The smallest ids of these buckets: of each, no more than there is room for.
+        total: Any = 0
+        for place in range(first, last):
+            i = chosen[place]
+            total += min(np.int64(starts[i + 1]) - np.int64(starts[i]), room)
+        if last == first + 1 and len(kept) == 0:
+            start = np.int64(starts[chosen[first]])
+            for offset in range(total):
+                out_ids[done] = ids[start + offset]
+                out_costs[done] = cost
+                done += 1
+            first = last
+            continue
+        gathered = np.empty(total, np.int64)
+        n_gathered = 0
+        for place in range(first, last):
+            i = chosen[place]
+            taken = 0
+            for position in range(np.int64(starts[i]), np.int64(starts[i + 1])):
+                if taken == room:
+                    break
+                if len(kept) == 0 or kept[position]:
+                    gathered[n_gathered] = ids[position]
+                    n_gathered += 1
+                    taken += 1
+        gathered = gathered[:n_gathered]
+        _sort(gathered, gathered[:0], n_gathered)
+        for place in range(min(n_gathered, room)):
+            out_ids[done] = gathered[place]
+            out_costs[done] = cost
+            done += 1
+        first = last
+    return done
+
+
+@njit(nogil=True, cache=True)
+def search_many(arrays: Any, queries: Any, k: Any, n_bits: Any, out_ids: Any, out_costs: Any) -> None:
+    """The k nearest items of every query, [q, w]; there are that many.
+
+    `arrays` are codes, starts, ids, marks of the places that count, their number per bucket, same and value.
+    """
+    codes, starts, ids, kept, counts, same, value = arrays
+    chosen = np.empty(len(codes), np.int32)
+    costs = np.empty(len(codes), np.int64)
+    for q in range(len(queries)):
+        n_chosen = nearest(codes, starts, counts, same, value, queries[q], k, n_bits, chosen, costs)
+        emit(starts, ids, kept, chosen, costs, n_chosen, k, out_ids[q], out_costs[q])
+
+
+@njit(nogil=True, cache=True)
+def search_many_expected(arrays: Any, modes: Any, weights: Any, k: Any, out_ids: Any, out_costs: Any) -> None:
+    """The k items of least cost for every query; `weights` are the costs of its bits, [q, m]."""
+    codes, starts, ids, kept, counts, same, value = arrays
+    chosen = np.empty(len(codes), np.int32)
+    costs = np.empty(len(codes), np.int64)
+    for q in range(len(modes)):
+        n_chosen = nearest_expected(codes, starts, counts, same, value, modes[q], weights[q], k, chosen, costs)
+        emit(starts, ids, kept, chosen, costs, n_chosen, k, out_ids[q], out_costs[q])
+
+
+@njit(nogil=True, cache=True)
+def ball_of(arrays: Any, query: Any, radius: Any) -> Any:
+    """All items within a Hamming radius of a query, in the order of (distance, id)."""
+    codes, starts, ids, kept, counts, same, value = arrays
+    chosen = np.empty(len(codes), np.int32)
+    costs = np.empty(len(codes), np.int64)
+    n_chosen = ball(codes, starts, counts, same, value, query, radius, chosen, costs)
+    total = 0
+    for place in range(n_chosen):
+        total += _size(starts, counts, chosen[place])
+    found = np.empty(total, np.int64)
+    distances = np.empty(total, np.int64)
+    emit(starts, ids, kept, chosen, costs, n_chosen, total, found, distances)
+    return found, distances
