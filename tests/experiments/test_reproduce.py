@@ -77,9 +77,7 @@ def test_an_experiment_ends_in_a_report(tmp_path, monkeypatch):
     small = digits.load()
     monkeypatch.setattr(reproduce, "load", lambda name, *_: small)
     monkeypatch.setattr(reproduce, "roles", lambda _: ["cifar10", "mnist"])
-    monkeypatch.setattr(
-        reproduce.methods, "METHODS", {name: reproduce.methods.METHODS[name] for name in ("itq", "lsh")}
-    )
+    monkeypatch.setattr(paper, "COMPARED", ("itq", "lsh"))
     folder = Folder(tmp_path)
     scale = paper.QUICK._replace(n_rows={5000: 100, None: 200}, n_test=100, lengths=(4, 8))
     monkeypatch.setattr(reproduce, "QUICK", scale)
