@@ -156,7 +156,7 @@ class HammingIndex:
         self._place.check_writable()
         mark = self._place.replace(self._compact(), self.n_bits, self.model)
         self._parts = [Part(self._place.buckets(), _ALL)]
-        self._changed()
+        self._version += 1
         return mark
 
     def close(self) -> None:
@@ -410,7 +410,10 @@ class HammingIndex:
             self._parts = [Part(bucketing.merge(_compacted(base), fresh), _ALL)]
         else:
             self._parts = [base, Part(fresh, _ALL)]
-        self._changed()
+        if self._known is not None:
+            new = np.sort(numbers)
+            self._known = np.insert(self._known, np.searchsorted(self._known, new), new)
+        self._version += 1
 
     def _replay(self, changes: list[tuple[int, NDArray[np.int64], NDArray[np.uint8]]]) -> None:
         """Make the changes of a journal, all at once: what counts of every id is the last that befell it."""
@@ -434,12 +437,10 @@ class HammingIndex:
             removed += int((hit & alive).sum())
             parts.append(Part(part.buckets, alive & ~hit) if hit.any() else part)
         self._parts = parts
-        self._changed()
-        return removed
-
-    def _changed(self) -> None:
+        if self._known is not None:
+            self._known = self._known[~np.isin(self._known, numbers)]
         self._version += 1
-        self._known = None
+        return removed
 
     def _compact(self) -> Buckets:
         """All living items as one set of buckets."""
