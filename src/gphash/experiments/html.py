@@ -18,7 +18,7 @@ body { margin: 0 auto; max-width: 62rem; padding: 2rem 1rem 4rem; color: var(--i
 h1 { font-size: 1.7rem; line-height: 1.25; } h2 { margin-top: 2.6rem; font-size: 1.25rem; }
 p, li { max-width: 46rem; } .scroll { overflow-x: auto; }
 table { border-collapse: collapse; margin: 1rem 0; font-size: .87rem; font-variant-numeric: tabular-nums; }
-caption { text-align: left; color: var(--quiet); padding-bottom: .4rem; }
+caption { text-align: left; white-space: nowrap; color: var(--quiet); padding-bottom: .4rem; }
 th, td { padding: .28rem .7rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }
 th:first-child, td:first-child, table.words td { text-align: left; } table.words td { white-space: normal; }
 thead th { border-bottom: 2px solid var(--line); font-weight: 600; white-space: normal; vertical-align: bottom; }

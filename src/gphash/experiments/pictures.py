@@ -77,8 +77,10 @@ def precision_recall_panels(groups: Groups) -> "Figure":
                 start = 0.13 * number / len(methods.METHODS)
                 look = line(number) | ({"linewidth": 2.2} if name == "gph" else {"linewidth": 1.0})
                 (seen[name],) = panel.plot(recall, precision, markevery=(start, 0.13), **look)
-        panel.set(title=f"{bits} bits", xlim=(0, 1.02), ylim=(0, None))
+        panel.set_title(f"{bits} bits")
         panel.grid(True)
+    axes[0][0].set_xlim(0, 1.02)  # of all panels
+    axes[0][0].set_ylim(bottom=0)
     for panel in axes[-1]:
         panel.set_xlabel("recall")
     for panel in axes[:, 0]:

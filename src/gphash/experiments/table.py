@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from gphash import methods
 from gphash.experiments.cells import Cell
 
 
@@ -82,7 +83,8 @@ def by_bits(
 ) -> Table:
     """Methods down, lengths of codes across."""
     lengths = sorted({cell.n_bits for cell in groups})
-    kinds = list(dict.fromkeys(cell._replace(n_bits=0) for cell in groups))
+    order = list(methods.METHODS)
+    kinds = sorted(dict.fromkeys(cell._replace(n_bits=0) for cell in groups), key=lambda kind: order.index(kind.method))
     figures = [[figure(groups.get(kind._replace(n_bits=bits), []), *names) for bits in lengths] for kind in kinds]
     columns = ("method", *(f"{bits} bits" for bits in lengths))
     rows = tuple(
