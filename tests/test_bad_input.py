@@ -318,7 +318,7 @@ class TestFiles:
 
     def test_a_checkpoint_is_no_model(self, path):
         fit(checkpoint=path)
-        with pytest.raises(persistence.FormatError, match="holds a 'checkpoint'; wanted is a 'model'"):
+        with pytest.raises(persistence.FormatError, match="holds 'checkpoint'; wanted is 'model'"):
             gphash.load(path)
 
     def test_a_text_file_is_no_model(self, path):

@@ -208,7 +208,7 @@ def test_a_damaged_checkpoint_is_refused_and_left_alone(interrupted, damage, mes
 def test_a_model_is_no_checkpoint(path, uninterrupted):
     uninterrupted("labels").save(path)
     before = path.read_bytes()
-    with pytest.raises(persistence.FormatError, match=r"holds a 'model'; wanted is a 'checkpoint'"):
+    with pytest.raises(persistence.FormatError, match=r"holds 'model'; wanted is 'checkpoint'"):
         hasher(path).fit(X, TARGETS["labels"])
     assert path.read_bytes() == before
 

@@ -201,7 +201,7 @@ def test_every_fault_has_its_own_sentence(sample, tmp_path):
             persistence.read(sample)
         messages[fault] = str(caught.value)
     sample.write_bytes(data)
-    with pytest.raises(persistence.FormatError, match="holds a 'model'; wanted is a 'checkpoint'") as caught:
+    with pytest.raises(persistence.FormatError, match="holds 'model'; wanted is 'checkpoint'") as caught:
         persistence.read(sample, "checkpoint")
     messages["kind"] = str(caught.value)
     assert "is not a gphash file" in messages["foreign"]

@@ -2,8 +2,9 @@
 
 from gphash.coding.similarity import Pairs
 from gphash.estimator import GPHasher
+from gphash.index.filters import Where
 from gphash.index.hamming_index import HammingIndex
 from gphash.methods import load
 from gphash.version import __version__
 
-__all__ = ["GPHasher", "HammingIndex", "Pairs", "__version__", "load"]
+__all__ = ["GPHasher", "HammingIndex", "Pairs", "Where", "__version__", "load"]

@@ -108,7 +108,7 @@ def compare(
         ),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Folder of results [default: results-DATA]")
+        Path | None, typer.Option("--output", "-o", help="Folder of results; results-DATA if not given.")
     ] = None,
     data_dir: DataDir = None,
     debug: Debug = False,
@@ -144,10 +144,14 @@ def reproduce(
     quick: Annotated[bool, typer.Option("--quick", help="A small version, in minutes.")] = False,
     seeds: Annotated[
         int | None,
-        typer.Option(min=1, max=reproducing.MOST_SEEDS, help="Seeds [default: 3 for the table, 1 for figures]"),
+        typer.Option(
+            min=1,
+            max=reproducing.MOST_SEEDS,
+            help="Seeds; 3 for the table and 1 for figures if not given.",
+        ),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Folder of results [default: results, or results-quick]")
+        Path | None, typer.Option("--output", "-o", help="Folder of results; results, or results-quick, if not given.")
     ] = None,
     data_dir: DataDir = None,
     debug: Debug = False,
@@ -207,7 +211,10 @@ def _finish(written: list[Path], failures: list[Failure], n_cells: int | None) -
 
 
 def _print_table(table: Table) -> None:
-    grid = Grid(title=table.title, title_justify="left", box=None, pad_edge=False)
+    if not table.rows:
+        return
+    _say(out, table.title, "italic")
+    grid = Grid(box=None, pad_edge=False)
     for number, name in enumerate(table.columns):
         grid.add_column(name, justify="left" if number == 0 else "right", no_wrap=number > 0)
     for number, row in enumerate(table.rows):

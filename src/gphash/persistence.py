@@ -220,7 +220,7 @@ def read(path: str | os.PathLike[str], kind: str | None = None, *, mapped: bool 
     with open(path, "rb") as file:
         description, digest = _read_header(file, path)
         if kind is not None and description.kind != kind:
-            raise FormatError(f"{os.fspath(path)!r} holds a {description.kind!r}; wanted is a {kind!r}")
+            raise FormatError(f"{os.fspath(path)!r} holds {description.kind!r}; wanted is {kind!r}")
         end = file.tell() + _padding(file.tell()) + _data_bytes(description.arrays)
         _check_size(file, end + _DIGEST_BYTES, path)
 

@@ -508,7 +508,7 @@ def test_files_that_are_no_index_are_refused(path):
         HammingIndex.open(path)
     journal_of(path).unlink()
     persistence.write(path, "model", {}, {})
-    with pytest.raises(FormatError, match="holds a 'model'"):
+    with pytest.raises(FormatError, match="holds 'model'"):
         HammingIndex.open(path)
     path.write_bytes(b"something else")
     with pytest.raises(FormatError, match="not a gphash file"):

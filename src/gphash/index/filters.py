@@ -47,6 +47,8 @@ def resolve(allowed: Allowed, known: NDArray[np.int64], version: int) -> Filter:
         return allowed
     if isinstance(allowed, Where):
         labels = np.asarray(allowed.labels)
+        if np.ndim(allowed.value):
+            raise ValueError(f"allowed.value is {allowed.value!r}; give one label, or a mask for several.")
         if labels.shape != (len(known),):
             raise ValueError(f"allowed.labels has shape {labels.shape}; give one label per item, [{len(known)}].")
         return Filter(known[labels == allowed.value], version)
