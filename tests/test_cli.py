@@ -48,7 +48,7 @@ def test_a_comparison_ends_in_a_table_and_is_not_run_again(tmp_path):
         (("compare", "digits", "--bits", "8,x"), 2, "'x' is no whole number"),
         (("compare", "digits", "--set", "n_inducing"), 2, "give NAME=VALUE"),
         (("compare",), 2, "Missing argument"),
-        (("reproduce", "table9"), 1, "unknown experiment 'table9'; give one of table1, figure-map"),
+        (("reproduce", "table9"), 1, "unknown experiment 'table9'; give one of table1, bands, figure-map"),
         (("nonsense",), 2, "No such command"),
     ],
 )

@@ -44,7 +44,11 @@ def test_the_quick_version_is_smaller_everywhere():
 
 def test_where_a_method_is_first_is_said_and_where_not_by_how_much():
     groups = group(
-        [made("gph", 8, 0.5), made("sdh", 8, 0.4), made("gph", 16, 0.5), made("sdh", 16, 0.52), made("lsh", 16, 0.51)]
+        [
+            *(made("gph", 8, 0.5), made("sdh", 8, 0.4), made("lsh", 8, 0.3)),
+            *(made("gph", 16, 0.5), made("sdh", 16, 0.52), made("lsh", 16, 0.51)),
+            *(made("gph", 32, 0.6), made("sdh", 32, 0.5)),  # without lsh, nobody can say who is first
+        ]
     )
     told = reproduce.placings(groups, "results", "hamming", "map")
     assert told == "gph is at 8 bits first, by .100 (sdh .400); at 16 bits number 3, .020 behind sdh."
