@@ -421,3 +421,12 @@ class Machine(RuleBasedStateMachine):
 def test_any_sequence_of_changes(monkeypatch):
     monkeypatch.setattr(hamming_index, "SMALL", 8)
     run_state_machine_as_test(Machine, settings=settings(max_examples=40, stateful_step_count=20))
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 10**6), (-5, 5), (-(2**62), 2**62), (-(2**63), 2**63 - 1), (7, 8)])
+@pytest.mark.parametrize("n", [0, 1, scan.MANY - 1, 3000])
+def test_ids_are_sorted_whatever_their_range(low, high, n):
+    ids = np.random.default_rng(0).integers(low, high, n)
+    wanted = np.sort(ids)
+    scan._sort_ids(ids, n)
+    np.testing.assert_array_equal(ids, wanted)

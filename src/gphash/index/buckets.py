@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-BLOCK = 64  # codes that share one bound
+BLOCK = 128  # codes that share one bound
 
 Words = NDArray[np.unsignedinteger[Any]]
 Ids = NDArray[np.signedinteger[Any]]

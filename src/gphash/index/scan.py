@@ -18,6 +18,7 @@ from numba.extending import intrinsic
 from gphash.index.buckets import BLOCK
 
 UNIT = 2.0**-40
+DIGIT, MANY = 11, 256  # bits of a digit, and ids that are worth sorting by digits
 BINS = 1024  # of lower bounds of expected distances
 
 
@@ -359,6 +360,40 @@ def _sink(keys: Any, along: Any, place: Any, n: Any) -> None:
 
 
 @njit(nogil=True, cache=True)
+def _sort_ids(ids: Any, n: Any) -> None:
+    """Sort the first n ids in place; many of them by their digits, from the lowest."""
+    if n < MANY:
+        _sort(ids, ids[:0], n)
+        return
+    least, most = ids[0], ids[0]
+    for i in range(n):
+        least, most = min(least, ids[i]), max(most, ids[i])
+    # Differences of ids fit in an unsigned word, whatever their signs.
+    reach = np.uint64(most) - np.uint64(least)
+    other = np.empty(n, np.int64)
+    places = np.empty((1 << DIGIT) + 1, np.int64)
+    here, there, shift = ids, other, np.uint64(0)
+    swapped = False
+    while shift < np.uint64(64) and (reach >> shift) > np.uint64(0):
+        places[:] = 0
+        for i in range(n):
+            digit = np.int64(((np.uint64(here[i]) - np.uint64(least)) >> shift) & np.uint64((1 << DIGIT) - 1))
+            places[digit + 1] += 1
+        for d in range(1 << DIGIT):
+            places[d + 1] += places[d]
+        for i in range(n):
+            digit = np.int64(((np.uint64(here[i]) - np.uint64(least)) >> shift) & np.uint64((1 << DIGIT) - 1))
+            there[places[digit]] = here[i]
+            places[digit] += 1
+        here, there = there, here
+        swapped = not swapped
+        shift += np.uint64(DIGIT)
+    if swapped:
+        for i in range(n):
+            ids[i] = here[i]
+
+
+@njit(nogil=True, cache=True)
 def emit(
     starts: Any, ids: Any, kept: Any, chosen: Any, costs: Any, n_chosen: Any, k: Any, out_ids: Any, out_costs: Any
 ) -> Any:
@@ -397,7 +432,7 @@ def emit(
                     n_gathered += 1
                     taken += 1
         gathered = gathered[:n_gathered]
-        _sort(gathered, gathered[:0], n_gathered)
+        _sort_ids(gathered, n_gathered)
         for place in range(min(n_gathered, room)):
             out_ids[done] = gathered[place]
             out_costs[done] = cost
