@@ -129,7 +129,7 @@ class TestContract:
 
 @pytest.mark.parametrize("method", LINEAR)
 def test_more_bits_than_features_are_refused(method):
-    with pytest.raises(ValueError, match=r"n_bits=65, but X has 64 features"):
+    with pytest.raises(ValueError, match=r"n_bits=65, but X has 64 feature\(s\)"):
         make(method, n_bits=65).fit(X, y)
 
 

@@ -1,8 +1,5 @@
 """The small data sets, their splits, and loading by name."""
 
-import importlib.util
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,6 +8,7 @@ from sklearn.datasets import load_digits
 
 from gphash.datasets import digits, registry, splitting, toy
 from gphash.datasets.dataset import array_checksum
+from gphash.experiments import pictures
 
 
 def test_names():
@@ -53,13 +51,10 @@ def test_toy():
     assert np.linalg.norm(X, axis=1).min() >= 0.4
 
 
-def test_the_example_draws_these_points():
-    pytest.importorskip("matplotlib")
-    path = Path(__file__).parents[2] / "examples" / "toy.py"
-    specification = importlib.util.spec_from_file_location("toy_example", path)
-    example = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(example)
-    assert example.pinwheel is toy.pinwheel
+def test_the_figure_draws_these_points():
+    X, y, _ = pictures.train_toy()
+    np.testing.assert_array_equal(X, toy.pinwheel(seed=0)[0])
+    np.testing.assert_array_equal(y, toy.pinwheel(seed=0)[1])
 
 
 @given(st.lists(st.integers(0, 5), min_size=2, max_size=60), st.floats(0, 1), st.integers(0, 3))
