@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import secrets
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -21,7 +22,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         raise IsADirectoryError(errno.EISDIR, "wanted is a file, this is a folder", os.fspath(path))
     if not target.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, "the folder does not exist", str(target.parent))
-    temporary = target.with_name(f".gphash-{secrets.token_hex(8)}.tmp")
+    temporary = target.with_name(f"{_prefix(target)}{secrets.token_hex(8)}.tmp")
     try:
         with open(temporary, "xb") as file:
             yield file
@@ -33,6 +34,18 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             temporary.unlink(missing_ok=True)
         raise
     sync_folder(target.parent)
+
+
+def sweep(path: str | os.PathLike[str]) -> None:
+    """Remove what killed writers of a file left; for whoever knows that nobody is writing it now."""
+    target = Path(os.path.realpath(path))
+    for left in target.parent.glob(f"{_prefix(target)}*.tmp"):
+        left.unlink(missing_ok=True)
+
+
+def _prefix(target: Path) -> str:
+    """How the names of a file's unfinished successors begin."""
+    return f".gphash-{zlib.crc32(target.name.encode(errors='surrogateescape')):08x}-"
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> Path:

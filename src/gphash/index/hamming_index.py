@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gphash.arrays import Floats
-from gphash.execution.local import LocalExecutor, row_blocks
+from gphash.execution.local import row_blocks, side_by_side
 from gphash.hamming import packing
 from gphash.index import buckets as bucketing
 from gphash.index import checks, engines, filters, journal, scan, storage
@@ -40,12 +40,12 @@ class Ball(NamedTuple):
     offsets
         Items of query i are at offsets[i]:offsets[i + 1], [q + 1].
     ids, distances
-        In the order of (distance, id) for every query, int64.
+        In the order of (distance, id) for every query, int64 and int32.
     """
 
     offsets: NDArray[np.int64]
     ids: NDArray[np.int64]
-    distances: NDArray[np.int64]
+    distances: NDArray[np.int32]
 
 
 class Stats(NamedTuple):
@@ -298,18 +298,8 @@ class HammingIndex:
         reach = min(int(radius), self.n_bits)
         parts = self._marked(allowed)
 
-        def run(rows: slice) -> list[tuple[Any, Any]]:
-            found = []
-            for query in queries[rows]:
-                balls = [scan.ball_of(arrays, query, reach) for arrays in parts]
-                found.append(balls[0] if len(balls) == 1 else _in_order(*map(np.concatenate, zip(*balls, strict=True))))
-            return found
-
-        found = [one for block in self._over(run, len(queries), n_jobs) for one in block]
-        offsets = np.concatenate([[0], np.cumsum([len(ids) for ids, _ in found])]).astype(np.int64)
-        if not found:
-            return Ball(offsets, np.empty(0, np.int64), np.empty(0, np.int64))
-        return Ball(offsets, *map(np.concatenate, zip(*found, strict=True)))
+        balls = [self._ball(arrays, queries, reach, n_jobs) for arrays in parts]
+        return balls[0] if len(balls) == 1 else _together(balls)
 
     def rank(self, packed: ArrayLike, *, n_jobs: int | None = -1) -> Neighbours:
         """All items for every query, ordered by (Hamming distance, id)."""
@@ -509,12 +499,23 @@ class HammingIndex:
         ids, costs = _in_order(*(np.concatenate(both, axis=1) for both in zip(*found, strict=True)))
         return ids[:, : int(k)], costs[:, : int(k)]
 
+    def _ball(self, arrays: Any, queries: Words, radius: int, n_jobs: int | None) -> Ball:
+        """Everything within a radius in one part: first the codes, then, as many as they are, the items."""
+        found = self._over(lambda rows: scan.balls(arrays, queries[rows], radius), len(queries), n_jobs)
+        totals = np.concatenate([np.empty(0, np.int64), *(n_items for _, n_items, _, _ in found)])
+        offsets = np.concatenate([[0], np.cumsum(totals)])
+        ids, distances = np.empty(offsets[-1], np.int64), np.empty(offsets[-1], np.int32)
+
+        def emit(rows: slice) -> None:
+            items = slice(offsets[rows.start], offsets[rows.stop])
+            scan.emit_balls(arrays, found[rows.start // QUERIES], ids[items], distances[items])
+
+        self._over(emit, len(queries), n_jobs)
+        return Ball(offsets, ids, distances)
+
     def _over(self, work: Callable[[slice], Any], n_queries: int, n_jobs: int | None) -> list[Any]:
         """Work on blocks of queries side by side; few queries are not worth a thread."""
-        if n_queries <= QUERIES or n_jobs in (None, 1):
-            return [work(slice(0, n_queries))] if n_queries else []
-        with LocalExecutor(n_jobs) as executor:
-            return list(executor.collect(work, row_blocks(n_queries, QUERIES)))
+        return side_by_side(work, row_blocks(n_queries, QUERIES), n_jobs)
 
     def _probes(
         self, mode: Words, weights: NDArray[np.int64], allowed: Filter | None
@@ -584,6 +585,14 @@ def _items(arrays: tuple[Any, ...], codes: Words) -> NDArray[np.int64]:
 def _in_order(ids: NDArray[np.int64], costs: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     order = np.lexsort((ids, costs), axis=-1)
     return np.take_along_axis(ids, order, -1), np.take_along_axis(costs, order, -1)
+
+
+def _together(balls: list[Ball]) -> Ball:
+    """Balls of the same queries in several parts of an index as one."""
+    queries = np.concatenate([np.repeat(np.arange(len(ball.offsets) - 1), np.diff(ball.offsets)) for ball in balls])
+    ids, distances = (np.concatenate([ball[place] for ball in balls]) for place in (1, 2))
+    order = np.lexsort((ids, distances, queries))
+    return Ball(np.sum([ball.offsets for ball in balls], axis=0), ids[order], distances[order])
 
 
 def _queries(words: Words) -> Words:

@@ -19,6 +19,8 @@ from gphash.index.buckets import BLOCK
 
 UNIT = 2.0**-40
 DIGIT, MANY = 11, 256  # bits of a digit, and ids that are worth sorting by digits
+DENSE = 512  # numbers per id, below which a map of bits sorts them faster
+GROUP = 8  # neighbouring blocks that are visited together
 BINS = 1024  # of lower bounds of expected distances
 
 
@@ -45,10 +47,19 @@ def _block_distances(codes: Any, start: Any, stop: Any, query: Any, out: Any) ->
             out[i] = popcount(block[i] ^ word)
     else:
         for i in range(start, stop):
-            distance = 0
+            distance = np.int64(0)
             for j in range(codes.shape[1]):
-                distance += popcount(codes[i, j] ^ query[j])
+                distance += np.int64(popcount(codes[i, j] ^ query[j]))
             out[i - start] = distance
+
+
+@njit(nogil=True, cache=True)
+def _least(distances: Any, n: Any) -> Any:
+    """The smallest of the first n distances."""
+    least = np.uint16(65535)
+    for i in range(n):
+        least = min(least, distances[i])
+    return least
 
 
 @njit(nogil=True, cache=True)
@@ -60,10 +71,30 @@ def _bounds(same: Any, value: Any, query: Any, out: Any) -> None:
             out[b] = popcount((value[b] ^ word) & same[b])
     else:
         for b in range(len(same)):
-            bound = 0
+            bound = np.int64(0)
             for j in range(same.shape[1]):
-                bound += popcount((value[b, j] ^ query[j]) & same[b, j])
+                bound += np.int64(popcount((value[b, j] ^ query[j]) & same[b, j]))
             out[b] = bound
+
+
+@njit(nogil=True, cache=True)
+def _in_order_of_bounds(lower: Any, n_bits: Any) -> Any:
+    """Groups of neighbouring blocks in the order of the smallest bound among them."""
+    n_groups = (len(lower) + GROUP - 1) // GROUP
+    least = np.empty(n_groups, np.uint16)
+    places = np.zeros(n_bits + 2, np.int64)
+    for g in range(n_groups):
+        part = lower[g * GROUP : min((g + 1) * GROUP, len(lower))]
+        least[g] = _least(part, len(part))
+        places[least[g] + 1] += 1
+    for d in range(n_bits + 1):
+        places[d + 1] += places[d]
+    order = np.empty(n_groups, np.int32)
+    for g in range(n_groups):
+        d = least[g]
+        order[places[d]] = g
+        places[d] += 1
+    return order
 
 
 @njit(nogil=True, cache=True)
@@ -91,32 +122,19 @@ def nearest(
     n_codes, n_blocks = len(codes), len(same)
     lower = np.empty(n_blocks, np.uint16)
     _bounds(same, value, query, lower)
-    # Blocks in the order of their bounds.
-    places = np.zeros(n_bits + 2, np.int64)
-    for b in range(n_blocks):
-        places[lower[b] + 1] += 1
-    for d in range(n_bits + 1):
-        places[d + 1] += places[d]
-    order = np.empty(n_blocks, np.int32)
-    for b in range(n_blocks):
-        d = lower[b]
-        order[places[d]] = b
-        places[d] += 1
+    order = _in_order_of_bounds(lower, n_bits)
     levels = np.zeros(n_bits + 1, np.int64)
     distances = np.empty(BLOCK, np.uint16)
     bound, n_chosen = n_bits, 0
     within: Any = 0
-    for number in range(n_blocks):
-        b = order[number]
-        if lower[b] > bound:
-            break
+    for place in range(len(order) * GROUP):
+        b: Any = np.int64(order[place // GROUP]) * GROUP + place % GROUP
+        if b >= n_blocks or lower[b] > bound:
+            continue
         start = b * BLOCK
         stop = min(start + BLOCK, n_codes)
         _block_distances(codes, start, stop, query, distances)
-        nearest_here = np.uint16(65535)
-        for i in range(stop - start):
-            nearest_here = min(nearest_here, distances[i])
-        if nearest_here > bound:
+        if _least(distances, stop - start) > bound:
             continue
         for i in range(stop - start):
             away: Any = np.int64(distances[i])
@@ -147,26 +165,51 @@ def _cut(chosen: Any, costs: Any, n_chosen: Any, bound: Any) -> Any:
 
 
 @njit(nogil=True, cache=True)
-def ball(
-    codes: Any, starts: Any, counts: Any, same: Any, value: Any, query: Any, radius: Any, chosen: Any, costs: Any
-) -> Any:
-    """Codes within a Hamming radius; fills `chosen` and `costs`, and returns how many."""
+def balls(arrays: Any, queries: Any, radius: Any) -> Any:
+    """Codes within a Hamming radius of every query.
+
+    Returns how many codes and how many items there are per query, and the codes and their distances one query after
+    the other.
+    """
+    codes, starts, _, _, counts, same, value = arrays
+    n_codes = np.zeros(len(queries), np.int64)
+    n_items = np.zeros(len(queries), np.int64)
+    chosen = np.empty(16 * BLOCK, np.int32)
+    costs = np.empty(16 * BLOCK, np.int64)
     lower = np.empty(len(same), np.uint16)
-    _bounds(same, value, query, lower)
     distances = np.empty(BLOCK, np.uint16)
-    n_chosen = 0
-    for b in range(len(same)):
-        if lower[b] > radius:
-            continue
-        start = b * BLOCK
-        stop = min(start + BLOCK, len(codes))
-        _block_distances(codes, start, stop, query, distances)
-        for i in range(stop - start):
-            if distances[i] <= radius and _size(starts, counts, start + i):
-                chosen[n_chosen] = start + i
-                costs[n_chosen] = distances[i]
-                n_chosen += 1
-    return n_chosen
+    done = 0
+    for q in range(len(queries)):
+        before = done
+        _bounds(same, value, queries[q], lower)
+        for b in range(len(same)):
+            if lower[b] > radius:
+                continue
+            start = b * BLOCK
+            stop = min(start + BLOCK, len(codes))
+            _block_distances(codes, start, stop, queries[q], distances)
+            if _least(distances, stop - start) > radius:
+                continue
+            if done + BLOCK > len(chosen):
+                chosen = _doubled(chosen)
+                costs = _doubled(costs)
+            for i in range(stop - start):
+                if distances[i] <= radius:
+                    size = _size(starts, counts, start + i)
+                    if size:
+                        chosen[done] = start + i
+                        costs[done] = distances[i]
+                        done += 1
+                        n_items[q] += size
+        n_codes[q] = done - before
+    return n_codes, n_items, chosen, costs
+
+
+@njit(nogil=True, cache=True)
+def _doubled(array: Any) -> Any:
+    larger = np.empty(2 * len(array), array.dtype)
+    larger[: len(array)] = array
+    return larger
 
 
 @njit(nogil=True, cache=True)
@@ -257,14 +300,24 @@ def nearest_expected(
     n_heap, within, n_chosen = 0, 0, 0
     bound = np.iinfo(np.int64).max
     number = 0
+    # The cheapest way to differ in d bits costs the d smallest weights: beyond `reach` bits it costs more than `bound`.
+    steps = weights.copy()
+    _sort(steps, steps[:0], len(steps))
+    reach, spent = len(steps), steps.sum()
+    distances = np.empty(BLOCK, np.uint16)
     for d in range(BINS):
-        least = bound
         for place in range(number, ends[d]):
             b = order[place]
-            least = min(least, lower[b])
             if lower[b] > bound:
                 continue
-            for i in range(b * BLOCK, min((b + 1) * BLOCK, len(codes))):
+            start = b * BLOCK
+            stop = min(start + BLOCK, len(codes))
+            _block_distances(codes, start, stop, mode, distances)
+            if _least(distances, stop - start) > reach:
+                continue
+            for i in range(start, stop):
+                if distances[i - start] > reach:
+                    continue
                 cost = _code_cost(codes, i, mode, tables, n_bytes)
                 if cost <= bound:
                     size = _size(starts, counts, i)
@@ -280,6 +333,9 @@ def nearest_expected(
                                 n_heap = _pop(heap_cost, heap_size, n_heap)
                             if within >= k:
                                 bound = heap_cost[0]
+                                while spent > bound:
+                                    reach -= 1
+                                    spent -= steps[reach]
         number = ends[d]
         # Whatever is in later bins is not nearer than the border of this one.
         if bound < np.iinfo(np.int64).max and _bin(bound, most) < d:
@@ -360,8 +416,25 @@ def _sink(keys: Any, along: Any, place: Any, n: Any) -> None:
 
 
 @njit(nogil=True, cache=True)
+def _sort_dense(ids: Any, n: Any, least: Any, reach: Any) -> None:
+    """Sort n distinct ids by marking them in a map of bits."""
+    marks = np.zeros(reach // 64 + 1, np.uint64)
+    for i in range(n):
+        place = np.uint64(ids[i] - least)
+        marks[place >> np.uint64(6)] |= np.uint64(1) << (place & np.uint64(63))
+    done = 0
+    for w in range(len(marks)):
+        rest = marks[w]
+        while rest:
+            low = rest & (~rest + np.uint64(1))
+            ids[done] = least + 64 * w + np.int64(popcount(low - np.uint64(1)))
+            done += 1
+            rest ^= low
+
+
+@njit(nogil=True, cache=True)
 def _sort_ids(ids: Any, n: Any) -> None:
-    """Sort the first n ids in place; many of them by their digits, from the lowest."""
+    """Sort the first n ids, all distinct, in place: few as a heap, dense ones as a map, others digit by digit."""
     if n < MANY:
         _sort(ids, ids[:0], n)
         return
@@ -370,6 +443,9 @@ def _sort_ids(ids: Any, n: Any) -> None:
         least, most = min(least, ids[i]), max(most, ids[i])
     # Differences of ids fit in an unsigned word, whatever their signs.
     reach = np.uint64(most) - np.uint64(least)
+    if reach < np.uint64(DENSE) * np.uint64(n):
+        _sort_dense(ids, n, least, np.int64(reach))
+        return
     other = np.empty(n, np.int64)
     places = np.empty((1 << DIGIT) + 1, np.int64)
     here, there, shift = ids, other, np.uint64(0)
@@ -419,24 +495,30 @@ def emit(
                 done += 1
             first = last
             continue
-        gathered = np.empty(total, np.int64)
+        gathered = out_ids[done : done + total] if total <= room else np.empty(total, np.int64)
         n_gathered = 0
         for place in range(first, last):
             i = chosen[place]
-            taken = 0
-            for position in range(np.int64(starts[i]), np.int64(starts[i + 1])):
+            start, stop, taken = np.int64(starts[i]), np.int64(starts[i + 1]), 0
+            if len(kept) == 0:
+                taken = min(stop - start, room)
+                gathered[n_gathered : n_gathered + taken] = ids[start : start + taken]
+                n_gathered += taken
+                continue
+            for position in range(start, stop):
                 if taken == room:
                     break
-                if len(kept) == 0 or kept[position]:
+                if kept[position]:
                     gathered[n_gathered] = ids[position]
                     n_gathered += 1
                     taken += 1
         gathered = gathered[:n_gathered]
         _sort_ids(gathered, n_gathered)
-        for place in range(min(n_gathered, room)):
-            out_ids[done] = gathered[place]
-            out_costs[done] = cost
-            done += 1
+        taken = min(n_gathered, room)
+        if total > room:
+            out_ids[done : done + taken] = gathered[:taken]
+        out_costs[done : done + taken] = cost
+        done += taken
         first = last
     return done
 
@@ -467,16 +549,15 @@ def search_many_expected(arrays: Any, modes: Any, weights: Any, k: Any, out_ids:
 
 
 @njit(nogil=True, cache=True)
-def ball_of(arrays: Any, query: Any, radius: Any) -> Any:
-    """All items within a Hamming radius of a query, in the order of (distance, id)."""
-    codes, starts, ids, kept, counts, same, value = arrays
-    chosen = np.empty(len(codes), np.int32)
-    costs = np.empty(len(codes), np.int64)
-    n_chosen = ball(codes, starts, counts, same, value, query, radius, chosen, costs)
-    total = 0
-    for place in range(n_chosen):
-        total += _size(starts, counts, chosen[place])
-    found = np.empty(total, np.int64)
-    distances = np.empty(total, np.int64)
-    emit(starts, ids, kept, chosen, costs, n_chosen, total, found, distances)
-    return found, distances
+def emit_balls(arrays: Any, found: Any, out_ids: Any, out_distances: Any) -> None:
+    """Items of the codes that `balls` found, in the order of (distance, id) for every query."""
+    _, starts, ids, kept, _, _, _ = arrays
+    n_codes, n_items, chosen, costs = found
+    code, item = 0, 0
+    for q in range(len(n_codes)):
+        codes, items = slice(code, code + n_codes[q]), slice(item, item + n_items[q])
+        emit(
+            starts, ids, kept, chosen[codes], costs[codes], n_codes[q], n_items[q], out_ids[items], out_distances[items]
+        )
+        code += n_codes[q]
+        item += n_items[q]

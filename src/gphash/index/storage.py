@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gphash import persistence
+from gphash import files, persistence
 from gphash.index import buckets as bucketing
 from gphash.index import journal
 from gphash.index.buckets import Buckets
@@ -65,6 +65,7 @@ class Place:
         self._lock = lock
         self._writer: journal.Writer | None = None
         self._mark = b""
+        self._closed = False
 
     def begin(self, contents: journal.Contents | None) -> None:
         """Get ready to write, on from what the journal holds; without one, make it."""
@@ -110,12 +111,14 @@ class Place:
     def check_writable(self) -> None:
         """Refuse a reader, or what is closed."""
         if self._lock is None:
-            raise ValueError(f"{str(self.path)!r} was opened to be read, or closed; open it with writable=True.")
+            state = "has been closed" if self._closed else "was opened to be read"
+            raise ValueError(f"the index {str(self.path)!r} {state}; open it with writable=True.")
         if self._writer is None:
             self.begin(_journal_for(self.path, persistence.describe(self.path).meta["folded"]))
 
     def close(self) -> None:
         """Let another writer have it."""
+        self._closed = True
         if self._writer is not None:
             self._writer.close()
             self._writer = None
@@ -128,6 +131,7 @@ def save_index(path: str | os.PathLike[str], buckets: Buckets, n_bits: int, mode
     """Write an index; one that is there is replaced, unless somebody is writing to it."""
     target = Path(os.path.realpath(path))
     with contextlib.closing(_take_lock(target)):
+        files.sweep(target)
         before = _journal_of(target)
         folded = None
         if before.exists():
@@ -143,6 +147,8 @@ def open_index(path: str | os.PathLike[str], writable: bool) -> Opened:
     target = Path(os.path.realpath(path))
     if not target.exists():
         raise FileNotFoundError(f"{os.fspath(path)!r} does not exist; HammingIndex.build(…).save(path) makes an index.")
+    if target.is_dir():
+        raise IsADirectoryError(f"{os.fspath(path)!r} is a folder; wanted is the file that save(path) wrote.")
     place = Place(target, _take_lock(target) if writable else None)
     try:
         for _ in range(ATTEMPTS):
@@ -158,6 +164,7 @@ def open_index(path: str | os.PathLike[str], writable: bool) -> Opened:
         n_bits = int(stored.meta["n_bits"])
         changes = [_change(kind, payload, n_bits, beside) for kind, payload in (contents.records if contents else [])]
         if writable:
+            files.sweep(target)
             place.begin(contents)
     except BaseException:
         place.close()
