@@ -111,6 +111,32 @@ def test_large_arrays_are_not_copied(tmp_path):
     assert peak < array.nbytes / 4
 
 
+def test_mapped_arrays_are_the_file_and_cannot_be_written(tmp_path):
+    path = tmp_path / "mapped"
+    written = {
+        "large": np.arange(100_000.0),
+        "empty": np.empty(0),
+        "table": np.arange(6, dtype=np.uint16).reshape(2, 3),
+    }
+    persistence.write(path, "test", {}, written)
+    found = persistence.read(path, "test", mapped=True)
+    assert found.fingerprint == persistence.read(path, "test").fingerprint
+    for name, array in written.items():
+        np.testing.assert_array_equal(found.arrays[name], array)
+        assert found.arrays[name].dtype == array.dtype
+        assert not found.arrays[name].flags.writeable or not array.size
+    path.unlink()  # a file that was replaced stays readable for whoever has it open
+    np.testing.assert_array_equal(found.arrays["large"], written["large"])
+
+
+def test_damage_to_a_mapped_file_is_reported(sample):
+    content = bytearray(sample.read_bytes())
+    content[-1] ^= 1
+    sample.write_bytes(content)
+    with pytest.raises(persistence.FormatError):
+        persistence.read(sample, mapped=True)
+
+
 def test_fingerprint_forgets_order_and_version(tmp_path, monkeypatch):
     first = persistence.write(tmp_path / "a", "model", SAMPLE_META, SAMPLE_ARRAYS)
     monkeypatch.setattr(persistence, "__version__", "99.0")

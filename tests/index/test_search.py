@@ -1,6 +1,9 @@
 """An index finds what comparing every item finds, in the same order."""
 
 import itertools
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -423,10 +426,47 @@ def test_any_sequence_of_changes(monkeypatch):
     run_state_machine_as_test(Machine, settings=settings(max_examples=40, stateful_step_count=20))
 
 
-@pytest.mark.parametrize(("low", "high"), [(0, 10**6), (-5, 5), (-(2**62), 2**62), (-(2**63), 2**63 - 1), (7, 8)])
-@pytest.mark.parametrize("n", [0, 1, scan.MANY - 1, 3000])
+RANGES = [(0, 10**4), (0, 10**6), (0, 10**8), (-5000, 5000), (-(2**62), 2**62), (-(2**63), 2**63 - 1)]
+ENDS = [(-(2**63), -(2**63) + 5000), (2**63 - 5000, 2**63 - 1)]
+
+
+@pytest.mark.parametrize(("low", "high"), [*RANGES, *ENDS])
+@pytest.mark.parametrize("n", [0, 1, scan.MANY - 1, scan.MANY, 3000])
 def test_ids_are_sorted_whatever_their_range(low, high, n):
-    ids = np.random.default_rng(0).integers(low, high, n)
+    rng = np.random.default_rng(0)
+    distinct = np.unique(rng.integers(low, high, 2 * n, endpoint=True))
+    ids = rng.permutation(distinct)[:n]
     wanted = np.sort(ids)
-    scan._sort_ids(ids, n)
+    scan._sort_ids(ids, len(ids))
     np.testing.assert_array_equal(ids, wanted)
+
+
+ASK = """
+import numpy as np
+from gphash import HammingIndex
+from gphash.hamming import packing
+rng = np.random.default_rng(0)
+bits = rng.integers(0, 2, (3000, 12))
+index = HammingIndex.build(packing.pack(bits), rng.permutation(10**6)[:3000], n_bits=12)
+asked = packing.pack(bits[:20])
+near, ball, chances = index.search(asked, 200), index.within(asked, 3), index.search_expected(rng.random((20, 12)), 200)
+ordered = all((np.diff(d) > 0)[np.diff(i) < 0].all() for d, i in zip(near.distances, near.ids))
+ordered &= all((np.diff(d) > 0)[np.diff(i) < 0].all() for d, i in zip(chances.distances, chances.ids))
+print(ordered, near.ids.sum(), near.distances.sum(), ball.ids.sum(), chances.ids.sum())
+"""
+
+
+def test_compiled_code_that_another_process_has_cached_gives_the_same(tmp_path):
+    told = [
+        subprocess.run(
+            [sys.executable, "-c", ASK],
+            env=os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for _ in range(2)
+    ]
+    assert told[0].startswith("True")
+    assert told[0] == told[1]
+    assert list(tmp_path.rglob("*.nbc"))
