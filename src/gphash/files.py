@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import secrets
+import stat
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,11 +12,11 @@ from typing import BinaryIO
 
 
 @contextlib.contextmanager
-def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+def replacing(path: str | os.PathLike[str], like: Path | None = None) -> Iterator[BinaryIO]:
     """Open a file that takes the place of `path` when it is complete and safely on disk.
 
     After a failure or an interruption `path` is what it was before, and nothing else is left. A link stays a link: what
-    it points to is replaced.
+    it points to is replaced. Who may read and write the file stays as it was; of a new one it is as with `like`.
     """
     target = Path(os.path.realpath(path))
     if target.is_dir():
@@ -25,6 +26,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     temporary = target.with_name(f"{_prefix(target)}{secrets.token_hex(8)}.tmp")
     try:
         with open(temporary, "xb") as file:
+            _take_mode(file, target if target.exists() else like)
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -34,6 +36,11 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             temporary.unlink(missing_ok=True)
         raise
     sync_folder(target.parent)
+
+
+def _take_mode(file: BinaryIO, model: Path | None) -> None:
+    if model is not None and os.name == "posix":
+        os.fchmod(file.fileno(), stat.S_IMODE(model.stat().st_mode))
 
 
 def sweep(path: str | os.PathLike[str]) -> None:

@@ -8,6 +8,8 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +30,7 @@ N_BITS = 12
 
 def contents(index):
     """The code of every id."""
-    whole = index._compact()
+    whole = index._contents.whole()
     packed = bucketing.to_packed(bucketing.spread(whole), index.n_bits)
     return dict(zip(whole.ids.tolist(), map(bytes, packed), strict=True))
 
@@ -41,6 +43,11 @@ def stored(path):
 
 def codes(seed, n, n_bits=N_BITS):
     return packing.pack(np.random.default_rng(seed).integers(0, 2, (n, n_bits)))
+
+
+def abandon(index):
+    """Leave an index as a process that ends without closing it does."""
+    index._place.close()
 
 
 def journal_of(path):
@@ -58,12 +65,13 @@ def path(tmp_path):
 @pytest.fixture
 def busy(path):
     """The same with a journal of some records, and what it holds."""
-    with HammingIndex.open(path, writable=True) as index:
-        index.add(codes(1, 5), range(100, 105))
-        index.remove([3, 101, 7])
-        index.add(codes(2, 2), [3, -(2**62)])
-        index.remove([104])
-        found = contents(index)
+    index = HammingIndex.open(path, writable=True)
+    index.add(codes(1, 5), range(100, 105))
+    index.remove([3, 101, 7])
+    index.add(codes(2, 2), [3, -(2**62)])
+    index.remove([104])
+    found = contents(index)
+    abandon(index)
     assert len(found) == 40 + 5 - 3 + 2 - 1
     return path, found
 
@@ -90,7 +98,7 @@ def test_round_trip(tmp_path, n_bits, ids, model, writable):
 def test_an_opened_index_searches_in_its_file(path):
     index = HammingIndex.build(codes(0, 40), n_bits=N_BITS)
     opened = HammingIndex.open(path)
-    for array in opened._parts[0].buckets[:3]:
+    for array in opened._contents.parts[0].buckets[:3]:
         assert not array.flags.writeable
         assert not array.flags.owndata
     queries, chances = codes(3, 4), np.random.default_rng(4).random((4, N_BITS))
@@ -205,12 +213,12 @@ def test_compaction_folds_the_journal_in(busy):
 
 
 def test_a_journal_grown_large_is_folded_in(path, monkeypatch):
-    monkeypatch.setattr(storage, "LARGE", journal.START + 1000)
+    monkeypatch.setattr(storage, "LARGE", 1000)
     first = persistence.describe(path).fingerprint
     with HammingIndex.open(path, writable=True) as index:
         for step in range(60):
             index.add(codes(step, 2), [1000 + 2 * step, 1001 + 2 * step])
-            assert journal_of(path).stat().st_size <= journal.START + 1000
+            assert journal_of(path).stat().st_size <= journal.START + max(1000, path.stat().st_size // 2)
         index.remove(range(20))
         found = contents(index)
     assert persistence.describe(path).fingerprint != first
@@ -219,18 +227,36 @@ def test_a_journal_grown_large_is_folded_in(path, monkeypatch):
 
 
 def test_compaction_that_fails_by_itself_is_no_failed_change(path, monkeypatch):
-    monkeypatch.setattr(storage, "LARGE", journal.START)
+    monkeypatch.setattr(storage, "LARGE", 0)
+    monkeypatch.setattr(Path, "stat", sized(Path.stat, path, 0))
     with HammingIndex.open(path, writable=True) as index:
         with monkeypatch.context() as patch:
             patch.setattr(storage, "_write", full)
-            index.add(codes(1, 2), [100, 101])
-            assert index.remove([5]) == 1
+            with pytest.warns(RuntimeWarning, match="could not be folded.*No space"):
+                index.add(codes(1, 2), [100, 101])
+            assert index.remove([5]) == 1  # not tried again before the journal has doubled
             assert contents(index) == stored(path)
-        index.add(codes(2, 1), [102])
-        found = contents(index)
+        index.add(codes(2, 9), range(102, 111))
         assert journal_of(path).stat().st_size == journal.START
+        monkeypatch.setattr(storage, "LARGE", 10**6)
+        index.remove(range(103, 111))
+        found = contents(index)
+        with monkeypatch.context() as patch:
+            patch.setattr(storage, "_write", full)
+            with pytest.warns(RuntimeWarning, match="nothing is lost"):
+                index.close()
     assert stored(path) == found
     assert sorted(found) == [*range(5), *range(6, 40), 100, 101, 102]
+
+
+def sized(stat, path, size):
+    """`Path.stat` with another size for one file."""
+
+    def told(self, **options):
+        found = stat(self, **options)
+        return os.stat_result((*found[:6], size, *found[7:10])) if self == path else found
+
+    return told
 
 
 def full(*_, **__):
@@ -453,9 +479,10 @@ def test_the_torn_rest_of_a_crash_is_ignored(busy, tail):
 def test_a_record_whose_slot_is_missing_counts(busy):
     path, found = busy
     header = journal_of(path).read_bytes()[: journal.START]
-    with HammingIndex.open(path, writable=True) as index:
-        index.add(codes(7, 2), [700, 701])
-        after = contents(index)
+    index = HammingIndex.open(path, writable=True)
+    index.add(codes(7, 2), [700, 701])
+    after = contents(index)
+    abandon(index)
     body = journal_of(path).read_bytes()[journal.START :]
     journal_of(path).write_bytes(header + body)
     assert stored(path) == after
@@ -539,7 +566,7 @@ def test_saving_over_an_index_with_a_journal(busy, monkeypatch, state):
     path, _ = busy
     index = HammingIndex.build(codes(11, 7), range(50, 57), n_bits=N_BITS)
     if state == "damaged":
-        journal_of(path).write_bytes(b"x" * 5000)
+        journal_of(path).write_bytes(journal.MAGIC + b"x" * 5000)
     with monkeypatch.context() as patch:
         if state == "not removed":  # a crash comes between the file and its journal
             patch.setattr(Path, "unlink", interrupt)
@@ -576,11 +603,129 @@ def test_an_index_behind_a_link(busy, tmp_path_factory):
     assert stored(path).keys() == found.keys() | {1400}
 
 
-def test_an_index_without_a_file_has_nothing_to_compact():
-    index = HammingIndex.build(codes(0, 3), n_bits=N_BITS)
-    with pytest.raises(ValueError, match="no file"):
-        index.compact()
+def test_an_index_without_a_file_is_compacted_in_memory():
+    index = HammingIndex.build(codes(0, 30), n_bits=N_BITS)
+    index.add(codes(1, 5), range(100, 105))
+    index.remove([3, 101])
+    before = contents(index)
+    assert index.compact() == ""
+    assert contents(index) == before
+    (part,) = index._contents.parts
+    assert not len(part.alive)
     index.close()
+
+
+def test_a_closed_index_is_one_file(path):
+    with HammingIndex.open(path, writable=True) as index:
+        index.add(codes(1, 5), range(100, 105))
+        assert journal_of(path).exists()
+        found = contents(index)
+    assert not journal_of(path).exists()
+    elsewhere = path.with_name("copy")
+    shutil.copy(path, elsewhere)
+    assert stored(elsewhere) == found
+
+
+def test_threads_may_change_one_index(path):
+    with HammingIndex.open(path, writable=True) as index:
+        failures = []
+
+        def change(first):
+            try:
+                for step in range(15):
+                    index.add(codes(first + step, 2), [first + 2 * step, first + 2 * step + 1])
+                    index.remove([first + 2 * step])
+                    if step % 5 == 0:
+                        index.compact()
+                    assert index.search(codes(0, 1), 1000).ids.shape[1] >= 40
+            except BaseException as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=change, args=(first,)) for first in (1000, 2000, 3000)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not failures
+        found = contents(index)
+        assert sorted(found) == index.ids.tolist()
+        abandon(index)
+    assert sorted(found) == [*range(40), *(first + odd for first in (1000, 2000, 3000) for odd in range(1, 30, 2))]
+    assert stored(path) == found
+
+
+def test_a_forked_process_does_not_write(path):
+    index = HammingIndex.open(path, writable=True)
+    index.add(codes(1, 1), [100])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        try:
+            index.add(codes(2, 1), [101])
+        except ValueError as error:
+            told = "another process" in str(error)
+            index.close()
+            os._exit(0 if told else 1)
+        os._exit(2)
+    assert os.waitpid(child, 0)[1] == 0
+    with pytest.raises(storage.LockedError):
+        HammingIndex.open(path, writable=True)
+    index.add(codes(3, 1), [102])
+    index.close()
+    assert sorted(stored(path)) == [*range(40), 100, 102]
+    with HammingIndex.open(path, writable=True):
+        pass
+
+
+def test_permissions_stay(path):
+    path.chmod(0o600)
+    with HammingIndex.open(path, writable=True) as index:
+        assert journal_of(path).stat().st_mode & 0o777 == 0o600
+        index.add(codes(1, 1), [100])
+        index.compact()
+        assert path.stat().st_mode & 0o777 == 0o600
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_foreign_journal_is_not_deleted(tmp_path):
+    diary = tmp_path / "notes.journal"
+    diary.write_text("my diary")
+    with pytest.raises(FileExistsError, match="no journal of an index"):
+        HammingIndex.build(codes(0, 3), n_bits=N_BITS).save(tmp_path / "notes")
+    assert diary.read_text() == "my diary"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("starts", np.array([0, 2**31], np.uint32)),
+        ("starts", np.array([1, 3], np.uint32)),
+        ("starts", np.array([0], np.uint32)),
+        ("ids", np.arange(3, dtype=np.int32)),
+        ("codes", np.zeros(1, np.uint64)),
+        ("codes", np.zeros((1, 2), np.uint16)),
+    ],
+)
+def test_arrays_that_do_not_go_together_are_refused(tmp_path, name, value):
+    arrays = {"codes": np.zeros(1, np.uint16), "starts": np.array([0, 3], np.uint32), "ids": np.arange(3)}
+    meta = {"n_bits": N_BITS, "model": None, "folded": None}
+    persistence.write(tmp_path / "good", storage.KIND, meta, arrays)
+    assert len(HammingIndex.open(tmp_path / "good")) == 3
+    persistence.write(tmp_path / "bad", storage.KIND, meta, {**arrays, name: value})
+    with pytest.raises(FormatError, match="do not go together"):
+        HammingIndex.open(tmp_path / "bad")
+
+
+def test_where_nothing_can_be_saved(tmp_path):
+    index = HammingIndex.build(codes(0, 3), n_bits=N_BITS)
+    with pytest.raises(FileNotFoundError, match=r"'.*nowhere' does not exist"):
+        index.save(tmp_path / "nowhere" / "x")
+    with pytest.raises(IsADirectoryError, match="is a folder"):
+        index.save(tmp_path)
+    with pytest.raises(IsADirectoryError, match="is a folder"):
+        HammingIndex.open(tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_file_replaced_while_it_is_opened(busy, monkeypatch):

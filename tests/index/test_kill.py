@@ -12,7 +12,7 @@ import numpy as np
 
 from gphash import HammingIndex
 from gphash.hamming import packing
-from gphash.index import journal, storage
+from gphash.index import storage
 from tests.index.test_durability import contents
 
 KILLS = int(os.environ.get("GPHASH_KILLS", "200"))
@@ -44,7 +44,7 @@ def changed(model, change):
 
 
 def write_until_killed(path, seed, model, acknowledge):
-    storage.LARGE = journal.START + 3000  # so that journals are often folded in by themselves
+    storage.LARGE = 3000  # so that journals are often folded in by themselves
     with HammingIndex.open(path, writable=True) as index:
         assert contents(index) == model
         os.write(acknowledge, b"o")

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from gphash import HammingIndex
 from gphash.hamming import packing
-from gphash.index import hamming_index, scan
+from gphash.index import contents, scan
 from gphash.index.filters import Where
 from tests import reference
 
@@ -237,7 +237,7 @@ def test_a_few_recent_items_beside_many(n_bits):
     index = HammingIndex.build(packing.pack(bits[:1100]), ids[:1100], n_bits=n_bits)
     index.add(packing.pack(bits[1100:1150]), ids[1100:1150])
     index.add(packing.pack(bits[1150:]), ids[1150:])
-    assert len(index._parts) == 2
+    assert len(index._contents.parts) == 2
     queries, chances = some_bits(13, 3, n_bits), some_chances(14, 2, n_bits)
     for k in (1, 25, 1150, 2000):
         assert_all_as_brute_force(index, bits, ids, queries, chances, k, n_bits // 3)
@@ -259,8 +259,8 @@ def test_a_few_recent_items_beside_many(n_bits):
 
 @pytest.mark.parametrize(("small", "share", "parts"), [(0, 10**9, 1), (20, 8, 1), (30, 8, 2), (5, 2, 2), (29, 100, 1)])
 def test_when_recent_items_are_folded_in(monkeypatch, small, share, parts):
-    monkeypatch.setattr(hamming_index, "SMALL", small)
-    monkeypatch.setattr(hamming_index, "SHARE", share)
+    monkeypatch.setattr(contents, "SMALL", small)
+    monkeypatch.setattr(contents, "SHARE", share)
     bits = some_bits(15, 130, 10)
     index = HammingIndex.build(packing.pack(bits[:100]), n_bits=10)
     for row in range(100, 130):
@@ -270,7 +270,7 @@ def test_when_recent_items_are_folded_in(monkeypatch, small, share, parts):
     queries = packing.pack(some_bits(16, 4, 10))
     for found, wanted in zip(index.rank(queries), whole.rank(queries), strict=True):
         np.testing.assert_array_equal(found, wanted)
-    assert len(index._parts) in (parts, 2)  # what came after the last folding is beside the rest
+    assert len(index._contents.parts) in (parts, 2)  # what came after the last folding is beside the rest
 
 
 def test_far_ids():
@@ -307,7 +307,7 @@ def test_the_heap_has_room_for_what_is_pushed(monkeypatch):
     for name in ("_push", "_pop"):
         monkeypatch.setattr(scan, name, getattr(scan, name).py_func)
     bits = some_bits(22, 200, 16)
-    whole = HammingIndex.build(packing.pack(bits))._compact()
+    whole = HammingIndex.build(packing.pack(bits))._contents.whole()
     nothing, chosen, costs = np.empty(0, np.int64), np.empty(200, np.int32), np.empty(200, np.int64)
     for k in (1, 2, 5, 50):
         weights = np.random.default_rng(k).integers(0, 2**40, 16)
@@ -341,14 +341,17 @@ def test_probing_one_by_one(n_bits):
 
 
 @pytest.mark.parametrize("n_bits", [11, 67])
-def test_probing_does_not_go_on_in_another_index(n_bits):
+def test_probing_goes_on_with_the_items_of_its_beginning(n_bits):
     bits = some_bits(19, 300, n_bits)
     index = HammingIndex.build(packing.pack(bits), n_bits=n_bits)
-    probed = index.probe(np.where(bits[0], 0.9, 0.1))
-    assert next(probed)[0] == 0
-    index.remove([0])
-    with pytest.raises(RuntimeError, match="changed"):
-        list(probed)
+    chances = np.where(bits[0], 0.9, 0.1)
+    wanted = list(index.probe(chances))
+    probed = index.probe(chances)
+    index.remove([0, 7])
+    assert list(probed) == wanted
+    assert len(list(index.probe(chances))) == 298
+    with pytest.raises(ValueError, match="outside of 0 to 1"):
+        index.probe(np.full(n_bits, 2.0))
 
 
 @pytest.mark.parametrize("change", [lambda i: i.add(np.zeros((1, 2), np.uint8), [99]), lambda i: i.remove([3])])
@@ -422,7 +425,7 @@ class Machine(RuleBasedStateMachine):
 
 
 def test_any_sequence_of_changes(monkeypatch):
-    monkeypatch.setattr(hamming_index, "SMALL", 8)
+    monkeypatch.setattr(contents, "SMALL", 8)
     run_state_machine_as_test(Machine, settings=settings(max_examples=40, stateful_step_count=20))
 
 
@@ -470,3 +473,35 @@ def test_compiled_code_that_another_process_has_cached_gives_the_same(tmp_path):
     assert told[0].startswith("True")
     assert told[0] == told[1]
     assert list(tmp_path.rglob("*.nbc"))
+
+
+def test_what_the_items_of_an_index_are():
+    bits = np.array([[0, 0, 1], [0, 0, 1], [1, 1, 1], [0, 1, 0]])
+    index = HammingIndex.build(packing.pack(bits), [5, 3, 9, 1], n_bits=3)
+    index.add(packing.pack(bits[[0, 2]]), [7, 8])
+    index.remove([5])
+    assert index.stats()[:4] == (5, 3, 2, 5 / 3)
+    assert repr(index) == "HammingIndex(5 items, 3 distinct codes of 3 bits)"
+    np.testing.assert_array_equal(index.codes_of([8, 1, 7]), packing.pack(bits[[2, 3, 0]]))
+    for gone in (5, 100):
+        with pytest.raises(KeyError, match=str(gone)):
+            index.codes_of([1, gone])
+    fullest = [(packing.unpack(code[None], 3)[0].tolist(), ids.tolist()) for code, ids in index.fullest(2)]
+    assert fullest == [([0, 0, 1], [3, 7]), ([1, 1, 1], [8, 9])]
+    assert not index.ids.flags.writeable
+    assert len(index.fullest(10)) == 3
+
+
+def test_a_filter_outlives_compaction():
+    index = HammingIndex.build(packing.pack(some_bits(20, 10, 16)))
+    index.remove([9])
+    allowed = index.filter({1, 2, 3})
+    index.compact()
+    assert index.remove([77]) == 0
+    query = np.zeros((1, 2), np.uint8)
+    assert sorted(index.search(query, allowed=allowed).ids[0].tolist()) == [1, 2, 3]
+    other = HammingIndex.build(packing.pack(some_bits(20, 10, 16)))
+    with pytest.raises(ValueError, match="filter of another state"):
+        other.search(query, allowed=allowed)
+    with pytest.raises(ValueError, match="dtype bool"):
+        other.search(query, allowed=np.array([0, 1] * 5))

@@ -172,8 +172,8 @@ class LocalExecutor(SerialExecutor):
 
 def side_by_side(work: Callable[[Any], R], blocks: Sequence[Any], n_jobs: int | None) -> list[R]:
     """Apply compiled work, which calls no BLAS, to every block in threads of this call: cheap enough for a search."""
-    n_threads = min(count_jobs(n_jobs), len(blocks))
-    if n_threads <= 1:
+    n_threads = min(count_jobs(n_jobs), len(blocks)) if len(blocks) > 1 else 1
+    if n_threads == 1:
         return [work(block) for block in blocks]
     with ThreadPoolExecutor(n_threads, thread_name_prefix="gphash") as pool:
         return list(pool.map(work, blocks))

@@ -3,11 +3,12 @@
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from gphash.hamming import packing
 from gphash.index import buckets as bucketing
 from gphash.index.buckets import Words
+from gphash.index.filters import as_sequence
 
 MOST_BITS = 1024
 
@@ -26,11 +27,13 @@ def words(packed: NDArray[Any], n_bits: Any, name: str) -> Words:
     return bucketing.to_words(packing.check_packed(packed, int(n_bits), name), int(n_bits))
 
 
-def distinct_ids(ids: ArrayLike, n_rows: int | None) -> NDArray[np.int64]:
+def distinct_ids(ids: Any, n_rows: int | None) -> NDArray[np.int64]:
     """Checked ids, int64 and distinct."""
-    numbers = np.asarray(ids)
+    numbers = np.asarray(as_sequence(ids))
     if numbers.size == 0:
         numbers = numbers.astype(np.int64)
+    if numbers.dtype.kind in "fO" and not isinstance(ids, np.ndarray) and all(isinstance(one, int) for one in ids):
+        raise ValueError("ids has numbers that do not fit in 64 bits with a sign.")
     if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
         raise ValueError(f"ids is {numbers.dtype} of shape {numbers.shape}; give whole numbers, [n].")
     if n_rows is not None and len(numbers) != n_rows:

@@ -6,8 +6,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gphash.index import buckets as bucketing
-from gphash.index.buckets import Buckets
+from gphash.index.contents import Contents, Filter
 
 
 class Where(NamedTuple):
@@ -23,26 +22,14 @@ class Where(NamedTuple):
     value: Any
 
 
-class Filter(NamedTuple):
-    """Items that a search may return, worked out once for many searches.
-
-    ids
-        Ascending, int64 [a].
-    version
-        Of the index that it was made for; another one has other items.
-    """
-
-    ids: NDArray[np.int64]
-    version: int
-
-
 Allowed: TypeAlias = Filter | Where | Iterable[int] | ArrayLike
 
 
-def resolve(allowed: Allowed, known: NDArray[np.int64], version: int) -> Filter:
-    """Work out which of the known ids, ascending, are allowed."""
+def resolve(allowed: Allowed, contents: Contents) -> Filter:
+    """Work out which items are allowed."""
+    known, state = contents.ids, contents.state
     if isinstance(allowed, Filter):
-        if allowed.version != version:
+        if allowed.state is not state:
             raise ValueError("allowed is a filter of another state of the index; make it again with index.filter(…).")
         return allowed
     if isinstance(allowed, Where):
@@ -51,37 +38,29 @@ def resolve(allowed: Allowed, known: NDArray[np.int64], version: int) -> Filter:
             raise ValueError(f"allowed.value is {allowed.value!r}; give one label, or a mask for several.")
         if labels.shape != (len(known),):
             raise ValueError(f"allowed.labels has shape {labels.shape}; give one label per item, [{len(known)}].")
-        return Filter(known[labels == allowed.value], version)
-    given: NDArray[Any] = np.asarray(_as_sequence(allowed))
+        return Filter(known[labels == allowed.value], state)
+    given: NDArray[Any] = np.asarray(as_sequence(allowed))
     if given.dtype == bool:
         if given.shape != (len(known),):
             raise ValueError(
                 f"allowed is a mask of shape {given.shape}; give one mark per item in the order of index.ids, "
                 f"[{len(known)}]."
             )
-        return Filter(known[given], version)
+        return Filter(known[given], state)
     if given.size == 0:
-        return Filter(known[:0], version)
+        return Filter(known[:0], state)
     if given.ndim != 1 or given.dtype.kind not in "iu":
         raise ValueError(f"allowed is {given.dtype} of shape {given.shape}; give a mask, a set of ids or Where(…).")
     # Numbers beyond 64 bits with a sign are nobody's, and must not become somebody's.
-    wanted = np.unique(given[given <= np.iinfo(np.int64).max].astype(np.int64))
-    return Filter(wanted[np.isin(wanted, known, assume_unique=True)], version)
+    numbers = given[given <= np.iinfo(np.int64).max].astype(np.int64)
+    wanted = np.unique(numbers)
+    if len(numbers) == len(known) > 2 and np.isin(wanted, [0, 1]).all():
+        raise ValueError("allowed looks like a mask of numbers; give one of dtype bool, or ids.")
+    return Filter(wanted[np.isin(wanted, known, assume_unique=True)], state)
 
 
-def _as_sequence(allowed: Any) -> Any:
+def as_sequence(allowed: Any) -> Any:
     """What numpy takes for an array; sets, keys and iterators become lists."""
     if isinstance(allowed, Sequence) or hasattr(allowed, "__array__") or not isinstance(allowed, Iterable):
         return allowed
     return list(allowed)
-
-
-def marks(buckets: Buckets, allowed: Filter | None, alive: NDArray[np.bool_]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """For every place in `buckets.ids` whether it counts, and how many of every bucket do; empty if all do."""
-    kept = alive
-    if allowed is not None:
-        found = np.isin(buckets.ids, allowed.ids)
-        kept = found if not len(alive) else found & alive
-    if not len(kept):
-        return np.empty(0, bool), np.empty(0, np.int64)
-    return kept, bucketing.counts(buckets, kept)

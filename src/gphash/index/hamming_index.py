@@ -1,9 +1,10 @@
 """`HammingIndex`: exact search among packed codes, by Hamming or by expected Hamming distance."""
 
-import contextlib
 import heapq
 import os
-from collections.abc import Callable, Iterator
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -15,10 +16,11 @@ from gphash.hamming import packing
 from gphash.index import buckets as bucketing
 from gphash.index import checks, engines, filters, journal, scan, storage
 from gphash.index.buckets import Buckets, Words
-from gphash.index.filters import Allowed, Filter
+from gphash.index.contents import Contents, Filter, Marks, Part, Stats
+from gphash.index.filters import Allowed
+from gphash.persistence import FormatError
 
 QUERIES = 32  # per unit of parallel work
-SMALL, SHARE = 1024, 8  # recent items are folded in beyond so many, or this part of all
 
 
 class Neighbours(NamedTuple):
@@ -48,53 +50,25 @@ class Ball(NamedTuple):
     distances: NDArray[np.int32]
 
 
-class Stats(NamedTuple):
-    """What an index holds.
-
-    n_items, n_codes
-        Items, and distinct codes among them.
-    largest_bucket, mean_bucket
-        Items that share a code.
-    bytes
-        Memory, or mapped file, that codes and ids take.
-    """
-
-    n_items: int
-    n_codes: int
-    largest_bucket: int
-    mean_bucket: float
-    bytes: int
-
-
-class Part(NamedTuple):
-    """Buckets, and which of their items have not been removed.
-
-    buckets
-        As built.
-    alive
-        A mark for every place in `buckets.ids`; empty if none was removed.
-    """
-
-    buckets: Buckets
-    alive: NDArray[np.bool_]
-
-
 class HammingIndex:
     """Exact search among packed codes; made by `build` or `open`.
 
     Distinct codes are stored once, in ascending order, with the ids that have them. Results are ordered by distance
     and, at equal distance, by id, so that they never depend on the order in which items came.
+
+    Threads may share an index: a search sees the items of one moment, and changes wait for each other. A process that
+    was forked may search in it, but not change its file.
     """
 
     def __init__(
-        self, parts: list[Part], n_bits: int, model: str | None = None, place: "storage.Place | None" = None
+        self, contents: Contents, n_bits: int, model: str | None = None, place: "storage.Place | None" = None
     ) -> None:
         self.n_bits = n_bits
         self.model = model
-        self._parts = parts
+        self._contents = contents
         self._place = place
-        self._version = 0
-        self._known: NDArray[np.int64] | None = None
+        self._changing = threading.RLock()
+        self._patience = 0
 
     @classmethod
     def build(
@@ -118,13 +92,15 @@ class HammingIndex:
             n_bits = 8 * octets.shape[1] if octets.ndim == 2 else 0
         words = checks.words(octets, n_bits, "packed")
         numbers = checks.distinct_ids(ids, len(words)) if ids is not None else np.arange(len(words))
-        return cls([Part(bucketing.group(words, numbers), _ALL)], int(n_bits), fingerprint_of(model))
+        return cls(Contents((Part(bucketing.group(words, numbers)),)), int(n_bits), fingerprint_of(model))
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, writable: bool = False) -> Self:
         """Open an index that `save` wrote; codes and ids stay in the file until they are used.
 
-        A reader keeps what it has opened, whatever a writer does meanwhile; open again to see more.
+        A reader keeps what it has opened, whatever a writer does meanwhile; open again to see more. While a writer has
+        the index open, and after one was killed, `NAME.journal` beside the file is part of it. To put another index in
+        its place, `save` it or rename it there: a file that is overwritten in place takes its readers down.
 
         Parameters
         ----------
@@ -135,8 +111,8 @@ class HammingIndex:
         """
         opened = storage.open_index(path, writable)
         try:
-            index = cls([Part(opened.buckets, _ALL)], opened.n_bits, opened.model, opened.place)
-            index._replay(opened.changes)
+            contents = _replayed(Contents((Part(opened.buckets),)), opened.changes, opened.n_bits)
+            index = cls(contents, opened.n_bits, opened.model, opened.place)
         except BaseException:
             opened.place.close()
             raise
@@ -144,25 +120,37 @@ class HammingIndex:
 
     def save(self, path: str | os.PathLike[str]) -> str:
         """Write the index to one file, whole or not at all, and return the file's fingerprint."""
-        if self._place is not None and self._place.is_at(path):
-            self._place.check_writable()
-            return self.compact()
-        return storage.save_index(path, self._compact(), self.n_bits, self.model)
+        with self._changing:
+            if self._place is not None and self._place.is_at(path):
+                self._place.check_writable()
+                return self.compact()
+        return storage.save_index(path, self._contents.whole(), self.n_bits, self.model)
 
     def compact(self) -> str:
-        """Fold the journal into the file, which is replaced by a complete one; returns its fingerprint."""
-        if self._place is None:
-            raise ValueError("the index has no file; save(path) writes one.")
-        self._place.check_writable()
-        mark = self._place.replace(self._compact(), self.n_bits, self.model)
-        self._parts = [Part(self._place.buckets(), _ALL)]
-        self._version += 1
-        return mark
+        """Fold what was added and removed into one set of buckets, and the journal into the file.
+
+        The file is replaced by a complete one. Returns its fingerprint; an empty text if the index has no file.
+        """
+        with self._changing:
+            whole = self._contents.whole()
+            if self._place is None:
+                self._contents = self._contents.stored_as(whole)
+                return ""
+            self._place.check_writable()
+            mark = self._place.replace(whole, self.n_bits, self.model)
+            self._contents = self._contents.stored_as(self._place.buckets())
+            return mark
 
     def close(self) -> None:
-        """Give the file free for another writer; everything acknowledged is on disk already."""
-        if self._place is not None:
-            self._place.close()
+        """Fold the journal into the file, and give it free for another writer; the index can still be searched."""
+        if self._place is None:
+            return
+        with self._changing:
+            try:
+                if self._place.journalled() and self._place.is_mine():
+                    self._try_to_compact()
+            finally:
+                self._place.close()
 
     def __enter__(self) -> Self:
         return self
@@ -171,7 +159,7 @@ class HammingIndex:
         self.close()
 
     def __len__(self) -> int:
-        return sum(_count(part) for part in self._parts)
+        return self._contents.n_items
 
     def __repr__(self) -> str:
         stats = self.stats()
@@ -180,9 +168,7 @@ class HammingIndex:
     @property
     def ids(self) -> NDArray[np.int64]:
         """All ids, ascending; masks and labels for filters have this order."""
-        if self._known is None:
-            self._known = np.sort(np.concatenate([_living(part) for part in self._parts]))
-        return self._known
+        return self._contents.ids
 
     def items(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         """All items, ids ascending.
@@ -194,22 +180,48 @@ class HammingIndex:
         ids
             [n].
         """
-        whole = self._compact()
+        whole = self._contents.whole()
         ids = whole.ids.astype(np.int64)
         order = np.argsort(ids)
         return bucketing.to_packed(bucketing.spread(whole)[order], self.n_bits), ids[order]
 
+    def codes_of(self, ids: ArrayLike) -> NDArray[np.uint8]:
+        """Packed codes of some items, [n, ceil(n_bits / 8)]; a KeyError names an id that is not there."""
+        numbers = checks.distinct_ids(ids, None)
+        packed = np.zeros((len(numbers), -(-self.n_bits // 8)), np.uint8)
+        missing = np.ones(len(numbers), bool)
+        for part in self._contents.parts:
+            places = part.places(numbers)
+            here = places >= 0
+            rows = np.searchsorted(part.buckets.starts, places[here], side="right") - 1
+            packed[here] = bucketing.to_packed(part.buckets.codes[rows], self.n_bits)
+            missing &= ~here
+        if missing.any():
+            raise KeyError(int(numbers[missing][0]))
+        return packed
+
+    def fullest(self, n: int = 10) -> list[tuple[NDArray[np.uint8], NDArray[np.int64]]]:
+        """The n codes that most items have, fullest first: the packed code and its ids, ascending."""
+        checks.whole("n", n, 0)
+        contents = self._contents
+        codes, sizes = contents.bucket_sizes()
+        chosen = np.argsort(-sizes, kind="stable")[:n]
+        parts = [_arrays(part.buckets, part.marks) for part in contents.parts]
+        return [
+            (
+                bucketing.to_packed(codes[number : number + 1], self.n_bits)[0],
+                np.sort(np.concatenate([_items(arrays, codes[number : number + 1]) for arrays in parts])),
+            )
+            for number in chosen
+        ]
+
     def stats(self) -> Stats:
         """How many items and codes there are, how large the buckets, and how much memory they take."""
-        sizes = np.concatenate([_sizes(part) for part in self._parts])
-        sizes = sizes[sizes > 0]
-        taken = sum(array.nbytes for part in self._parts for array in (*part.buckets, part.alive))
-        largest, mean = (int(sizes.max()), float(sizes.mean())) if len(sizes) else (0, 0.0)
-        return Stats(int(sizes.sum()), len(sizes), largest, mean, taken)
+        return self._contents.stats()
 
     def filter(self, allowed: Allowed) -> Filter:
         """Work out a filter once, for many searches; it holds until items are added or removed."""
-        return filters.resolve(allowed, self.ids, self._version)
+        return filters.resolve(allowed, self._contents)
 
     def search(
         self,
@@ -221,6 +233,8 @@ class HammingIndex:
         n_jobs: int | None = -1,
     ) -> Neighbours:
         """The k nearest items of every query, ordered by (Hamming distance, id).
+
+        Returns ids first, then distances: other libraries have it the other way round.
 
         Parameters
         ----------
@@ -238,10 +252,11 @@ class HammingIndex:
         self._check_model(model)
         queries = _queries(checks.words(np.asarray(packed), self.n_bits, "packed"))
 
-        def run(part: Part, marks: Any, rows: slice, k: int, ids: Any, costs: Any) -> None:
-            scan.search_many(_arrays(part.buckets, *marks), queries[rows], k, self.n_bits, ids[rows], costs[rows])
+        def run(arrays: Any, rows: slice, k: int, ids: Any, costs: Any) -> None:
+            scan.search_many(arrays, queries[rows], k, self.n_bits, ids[rows], costs[rows])
 
-        return Neighbours(*self._nearest(run, len(queries), k, allowed, n_jobs))
+        checks.whole("k", k, 0)
+        return Neighbours(*_nearest(run, _marked(self._contents, allowed), len(queries), int(k), n_jobs))
 
     def search_expected(
         self,
@@ -264,12 +279,11 @@ class HammingIndex:
         self._check_model(model)
         certain, weights, modes = self._uncertain(probabilities)
 
-        def run(part: Part, marks: Any, rows: slice, k: int, ids: Any, costs: Any) -> None:
-            scan.search_many_expected(
-                _arrays(part.buckets, *marks), modes[rows], weights[rows], k, ids[rows], costs[rows]
-            )
+        def run(arrays: Any, rows: slice, k: int, ids: Any, costs: Any) -> None:
+            scan.search_many_expected(arrays, modes[rows], weights[rows], k, ids[rows], costs[rows])
 
-        ids, costs = self._nearest(run, len(modes), k, allowed, n_jobs)
+        checks.whole("k", k, 0)
+        ids, costs = _nearest(run, _marked(self._contents, allowed), len(modes), int(k), n_jobs)
         return Neighbours(ids, certain[:, None] + costs * scan.UNIT)
 
     def within(
@@ -296,43 +310,54 @@ class HammingIndex:
         checks.whole("radius", radius, 0)
         queries = _queries(checks.words(np.asarray(packed), self.n_bits, "packed"))
         reach = min(int(radius), self.n_bits)
-        parts = self._marked(allowed)
-
-        balls = [self._ball(arrays, queries, reach, n_jobs) for arrays in parts]
+        parts = _marked(self._contents, allowed)
+        balls = [_ball(arrays, queries, reach, n_jobs) for arrays, _ in parts]
         return balls[0] if len(balls) == 1 else _together(balls)
 
-    def rank(self, packed: ArrayLike, *, n_jobs: int | None = -1) -> Neighbours:
-        """All items for every query, ordered by (Hamming distance, id)."""
-        return self.search(packed, max(len(self), 1), n_jobs=n_jobs)
+    def rank(
+        self, packed: ArrayLike, *, allowed: Allowed | None = None, model: Any = None, n_jobs: int | None = -1
+    ) -> Neighbours:
+        """All items for every query, ordered by (Hamming distance, id); parameters as for `search`."""
+        return self.search(packed, np.iinfo(np.int64).max, allowed=allowed, model=model, n_jobs=n_jobs)
 
-    def probe(self, probabilities: ArrayLike, *, allowed: Allowed | None = None) -> Iterator[tuple[int, float]]:
+    def probe(
+        self, probabilities: ArrayLike, *, allowed: Allowed | None = None, model: Any = None
+    ) -> Iterator[tuple[int, float]]:
         """Items of one query, nearest first by expected distance, until the caller stops.
 
         Codes are visited in the order of their expected distance: the likeliest one first, then with its least certain
-        bits flipped. When that has met mostly codes that nobody has, the rest is ranked at once.
+        bits flipped. When that has met mostly codes that nobody has, the rest is ranked at once. Items are those of the
+        moment of the call.
 
         Parameters
         ----------
         probabilities : array of shape [n_bits]
             P(bit = 1); for a certain code, 0 and 1.
-        allowed
+        allowed, model
             As for `search`.
         """
+        self._check_model(model)
         chances = np.asarray(probabilities)[None]
         if chances.ndim != 2:
             raise ValueError(f"probabilities has shape {chances.shape[1:]}; give P(bit = 1) of one, [{self.n_bits}].")
         certain, weights, modes = self._uncertain(chances)
-        allowed = None if allowed is None else self.filter(allowed)
-        seen, version = 0, self._version
-        for cost, ids in self._probes(modes[0], weights[0], allowed):
-            for number in ids:
+        parts = _marked(self._contents, allowed)
+
+        def items() -> Iterator[tuple[int, float]]:
+            seen = 0
+            for cost, ids in _probes(parts, modes[0], weights[0], self.n_bits):
+                for number in ids:
+                    yield int(number), float(certain[0] + cost * scan.UNIT)
+                seen += len(ids)
+
+            def run(arrays: Any, rows: slice, k: int, ids: Any, costs: Any) -> None:
+                scan.search_many_expected(arrays, modes[rows], weights[rows], k, ids[rows], costs[rows])
+
+            numbers, costs = _nearest(run, parts, 1, np.iinfo(np.int64).max, 1)
+            for number, cost in zip(numbers[0, seen:], costs[0, seen:], strict=True):
                 yield int(number), float(certain[0] + cost * scan.UNIT)
-            seen += len(ids)
-        if self._version != version:
-            raise RuntimeError("the index changed while it was being probed; probe it again.")
-        rest = self.search_expected(chances, max(len(self), 1), allowed=allowed, n_jobs=1)
-        for number, distance in zip(rest.ids[0, seen:], rest.distances[0, seen:], strict=True):
-            yield int(number), float(distance)
+
+        return items()
 
     def add(self, packed: ArrayLike, ids: ArrayLike, *, model: Any = None) -> None:
         """Add items with new ids.
@@ -347,32 +372,48 @@ class HammingIndex:
             What made the codes; refused if the index holds codes of another.
         """
         self._check_model(model)
-        self._check_writable()
         words = checks.words(np.asarray(packed), self.n_bits, "packed")
         numbers = checks.distinct_ids(ids, len(words))
-        self._refuse_known(numbers)
-        if self._place is not None and len(numbers):
-            self._place.append(journal.ADD, numbers, bucketing.to_packed(words, self.n_bits))
-        self._insert(words, numbers)
-        self._fold()
+        with self._changing:
+            self._check_writable()
+            self._refuse_known(numbers)
+            if self._place is not None and len(numbers):
+                self._place.append(journal.ADD, numbers, bucketing.to_packed(words, self.n_bits))
+            self._contents = self._contents.inserted(words, numbers)
+            self._fold()
 
-    def remove(self, ids: ArrayLike) -> int:
+    def remove(self, ids: ArrayLike | Iterable[int]) -> int:
         """Remove items, and return how many there were; ids that are not in the index are passed over."""
-        self._check_writable()
         numbers = np.unique(checks.distinct_ids(ids, None))
-        numbers = numbers[np.isin(numbers, self.ids, assume_unique=True)]
-        if self._place is not None and len(numbers):
-            self._place.append(journal.REMOVE, numbers, None)
-        removed = self._delete(numbers)
-        self._fold()
-        return removed
+        with self._changing:
+            self._check_writable()
+            numbers = numbers[np.isin(numbers, self.ids, assume_unique=True)]
+            if self._place is not None and len(numbers):
+                self._place.append(journal.REMOVE, numbers, None)
+            self._contents = self._contents.without(numbers)
+            self._fold()
+        return len(numbers)
 
     def _fold(self) -> None:
         """Compact the file when its journal has grown large beside it."""
-        if self._place is not None and self._place.is_overgrown():
-            # The change that led here is on disk already, and must not look as if it had failed.
-            with contextlib.suppress(OSError):
-                self.compact()
+        if self._place is not None and self._place.journalled() > self._patience and self._place.is_overgrown():
+            self._try_to_compact()
+
+    def _try_to_compact(self) -> None:
+        """Compact; every change is on disk already, and must not look as if it had failed because of this."""
+        assert self._place is not None
+        size = self._place.journalled()
+        try:
+            self.compact()
+            self._patience = 0
+        except (OSError, FormatError) as error:
+            self._patience = 2 * size
+            warnings.warn(
+                f"the journal could not be folded into the index ({error}); nothing is lost, and it will be tried "
+                "again when the journal has doubled",
+                RuntimeWarning,
+                stacklevel=4,
+            )
 
     def to_faiss(self) -> Any:
         """The same items in a faiss index: an IDMap over the exact IndexBinaryFlat; see docs/engines.md."""
@@ -383,61 +424,13 @@ class HammingIndex:
         return engines.to_sql(self, dialect, table)
 
     def _refuse_known(self, numbers: NDArray[np.int64]) -> None:
-        known = self.ids
+        known = self._contents.ids
         places = np.minimum(np.searchsorted(known, numbers), max(len(known) - 1, 0))
         if len(known) and (there := known[places] == numbers).any():
             raise ValueError(
                 f"ids has {int(numbers[there][0])}, which is in the index already ({int(there.sum())} such); "
                 "remove it first, or give another id."
             )
-
-    def _insert(self, words: Words, numbers: NDArray[np.int64]) -> None:
-        base, recent = self._parts[0], self._parts[1:]
-        fresh = bucketing.group(words, numbers)
-        for part in recent:
-            fresh = bucketing.merge(_compacted(part), fresh)
-        if fresh.n_items > max(SMALL, base.buckets.n_items // SHARE):
-            self._parts = [Part(bucketing.merge(_compacted(base), fresh), _ALL)]
-        else:
-            self._parts = [base, Part(fresh, _ALL)]
-        if self._known is not None:
-            new = np.sort(numbers)
-            self._known = np.insert(self._known, np.searchsorted(self._known, new), new)
-        self._version += 1
-
-    def _replay(self, changes: list[tuple[int, NDArray[np.int64], NDArray[np.uint8]]]) -> None:
-        """Make the changes of a journal, all at once: what counts of every id is the last that befell it."""
-        if not changes:
-            return
-        numbers = np.concatenate([ids for _, ids, _ in changes])
-        added = np.concatenate([np.full(len(ids), kind == journal.ADD) for kind, ids, _ in changes])
-        packed = np.concatenate([codes for _, _, codes in changes])
-        self._delete(numbers[~added])
-        _, last = np.unique(numbers[::-1], return_index=True)
-        last = len(numbers) - 1 - last
-        last = last[added[last]]
-        rows = np.cumsum(added)[last] - 1
-        self._insert(bucketing.to_words(packed[rows], self.n_bits), numbers[last])
-
-    def _delete(self, numbers: NDArray[np.int64]) -> int:
-        removed, parts = 0, []
-        for part in self._parts:
-            hit = np.isin(part.buckets.ids, numbers)
-            alive = part.alive if len(part.alive) else np.ones(len(hit), bool)
-            removed += int((hit & alive).sum())
-            parts.append(Part(part.buckets, alive & ~hit) if hit.any() else part)
-        self._parts = parts
-        if self._known is not None:
-            self._known = self._known[~np.isin(self._known, numbers)]
-        self._version += 1
-        return removed
-
-    def _compact(self) -> Buckets:
-        """All living items as one set of buckets."""
-        whole = _compacted(self._parts[0])
-        for part in self._parts[1:]:
-            whole = bucketing.merge(whole, _compacted(part))
-        return whole
 
     def _check_writable(self) -> None:
         if self._place is not None:
@@ -463,112 +456,126 @@ class HammingIndex:
         modes = bucketing.to_words(packing.pack(chances >= 0.5), self.n_bits)
         return np.minimum(chances, 1 - chances).sum(axis=1), weights, _queries(modes)
 
-    def _marked(self, allowed: Allowed | None) -> list[Any]:
-        """Arrays of every part, as the compiled search takes them."""
-        chosen = None if allowed is None else self.filter(allowed)
-        return [_arrays(part.buckets, *filters.marks(part.buckets, chosen, part.alive)) for part in self._parts]
-
-    def _nearest(
-        self, run: Callable[..., None], n_queries: int, k: int, allowed: Allowed | None, n_jobs: int | None
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The k best of every part, put together."""
-        checks.whole("k", k, 0)
-        chosen = None if allowed is None else self.filter(allowed)
-        found = []
-        for part in self._parts:
-            marks = filters.marks(part.buckets, chosen, part.alive)
-            there = int(marks[1].sum()) if len(marks[0]) else part.buckets.n_items
-            columns = min(int(k), there)
-            ids, costs = (np.empty((n_queries, columns), np.int64) for _ in range(2))
-            if columns:
-
-                def work(
-                    rows: slice,
-                    part: Part = part,
-                    marks: Any = marks,
-                    n: int = columns,
-                    ids: Any = ids,
-                    costs: Any = costs,
-                ) -> None:
-                    run(part, marks, rows, n, ids, costs)
-
-                self._over(work, n_queries, n_jobs)
-            found.append((ids, costs))
-        if len(found) == 1:
-            return found[0]
-        ids, costs = _in_order(*(np.concatenate(both, axis=1) for both in zip(*found, strict=True)))
-        return ids[:, : int(k)], costs[:, : int(k)]
-
-    def _ball(self, arrays: Any, queries: Words, radius: int, n_jobs: int | None) -> Ball:
-        """Everything within a radius in one part: first the codes, then, as many as they are, the items."""
-        found = self._over(lambda rows: scan.balls(arrays, queries[rows], radius), len(queries), n_jobs)
-        totals = np.concatenate([np.empty(0, np.int64), *(n_items for _, n_items, _, _ in found)])
-        offsets = np.concatenate([[0], np.cumsum(totals)])
-        ids, distances = np.empty(offsets[-1], np.int64), np.empty(offsets[-1], np.int32)
-
-        def emit(rows: slice) -> None:
-            items = slice(offsets[rows.start], offsets[rows.stop])
-            scan.emit_balls(arrays, found[rows.start // QUERIES], ids[items], distances[items])
-
-        self._over(emit, len(queries), n_jobs)
-        return Ball(offsets, ids, distances)
-
-    def _over(self, work: Callable[[slice], Any], n_queries: int, n_jobs: int | None) -> list[Any]:
-        """Work on blocks of queries side by side; few queries are not worth a thread."""
-        return side_by_side(work, row_blocks(n_queries, QUERIES), n_jobs)
-
-    def _probes(
-        self, mode: Words, weights: NDArray[np.int64], allowed: Filter | None
-    ) -> Iterator[tuple[int, NDArray[np.int64]]]:
-        """Ids by cost, as long as probing single codes is cheaper than ranking all."""
-        order = np.argsort(weights, kind="stable")
-        steps = weights[order]
-        parts = self._marked(allowed)
-        budget = 64 + sum(len(arrays[0]) for arrays in parts) // 32
-        # Every set of flipped bits comes once: the last flipped bit moves on, or the next one is flipped as well.
-        waiting: list[tuple[int, tuple[int, ...]]] = [(0, ())]
-        while waiting and budget > 0:
-            cost = waiting[0][0]
-            flips: list[tuple[int, ...]] = []
-            while waiting and waiting[0][0] == cost and len(flips) < budget:
-                _, places = heapq.heappop(waiting)
-                flips.append(places)
-                last = places[-1] if places else -1
-                if last + 1 < len(steps):
-                    heapq.heappush(waiting, (cost + int(steps[last + 1]), (*places, last + 1)))
-                    if places:
-                        moved = cost - int(steps[last]) + int(steps[last + 1])
-                        heapq.heappush(waiting, (moved, (*places[:-1], last + 1)))
-            budget -= len(flips)
-            if waiting and waiting[0][0] == cost:
-                return  # this level is not complete: let the ranking of all have it
-            codes = self._flipped(mode, [order[list(places)] for places in flips])
-            ids = np.concatenate([_items(arrays, codes) for arrays in parts])
-            if len(ids):
-                yield cost, np.sort(ids)
-
-    def _flipped(self, mode: Words, flips: list[Any]) -> Words:
-        """Codes that differ from the likeliest one in certain bits."""
-        bits = np.repeat(packing.unpack(bucketing.to_packed(mode[None], self.n_bits), self.n_bits), len(flips), axis=0)
-        for row, places in enumerate(flips):
-            bits[row, places] ^= 1
-        return bucketing.to_words(packing.pack(bits), self.n_bits)
-
-
-_ALL = np.empty(0, bool)
-
 
 def fingerprint_of(model: Any) -> str | None:
     """The fingerprint of a hasher, or as it is given."""
     if model is None or isinstance(model, str):
         return model
+    if not hasattr(model, "fingerprint_"):
+        raise ValueError(f"model={model!r}; give a fitted hasher or its fingerprint.")
     mark: str = model.fingerprint_
     return mark
 
 
-def _arrays(buckets: Buckets, kept: NDArray[Any], counts: NDArray[Any]) -> Any:
+def _replayed(
+    contents: Contents, changes: list[tuple[int, NDArray[np.int64], NDArray[np.uint8]]], n_bits: int
+) -> Contents:
+    """Make the changes of a journal, all at once: what counts of every id is the last that befell it."""
+    if not changes:
+        return contents
+    numbers = np.concatenate([ids for _, ids, _ in changes])
+    added = np.concatenate([np.full(len(ids), kind == journal.ADD) for kind, ids, _ in changes])
+    packed = np.concatenate([codes for _, _, codes in changes])
+    _, last = np.unique(numbers[::-1], return_index=True)
+    last = len(numbers) - 1 - last
+    last = last[added[last]]
+    rows = np.cumsum(added)[last] - 1
+    return contents.without(numbers[~added]).inserted(bucketing.to_words(packed[rows], n_bits), numbers[last])
+
+
+def _arrays(buckets: Buckets, marks: Marks) -> Any:
     """What the compiled search takes first."""
-    return buckets.codes, buckets.starts, buckets.ids, kept, counts, buckets.same, buckets.value
+    return buckets.codes, buckets.starts, buckets.ids, marks.kept, marks.counts, buckets.same, buckets.value
+
+
+def _marked(contents: Contents, allowed: Allowed | None) -> list[tuple[Any, int]]:
+    """Arrays of every part, as the compiled search takes them, and how many of its items count."""
+    if allowed is None:
+        return [(_arrays(part.buckets, part.marks), part.marks.total) for part in contents.parts]
+    chosen = filters.resolve(allowed, contents)
+    found = [(part.buckets, chosen.marks(part)) for part in contents.parts]
+    return [(_arrays(buckets, marks), marks.total) for buckets, marks in found]
+
+
+def _nearest(
+    run: Callable[..., None], parts: list[tuple[Any, int]], n_queries: int, k: int, n_jobs: int | None
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The k best of every part, put together."""
+    found = []
+    for arrays, there in parts:
+        columns = min(k, there)
+        ids, costs = np.empty((n_queries, columns), np.int64), np.empty((n_queries, columns), np.int64)
+
+        def work(rows: slice, arrays: Any = arrays, n: int = columns, ids: Any = ids, costs: Any = costs) -> None:
+            run(arrays, rows, n, ids, costs)
+
+        if columns:
+            _over(work, n_queries, n_jobs)
+        found.append((ids, costs))
+    if len(found) == 1:
+        return found[0]
+    ids, costs = _in_order(*(np.concatenate(both, axis=1) for both in zip(*found, strict=True)))
+    return ids[:, :k], costs[:, :k]
+
+
+def _ball(arrays: Any, queries: Words, radius: int, n_jobs: int | None) -> Ball:
+    """Everything within a radius in one part: first the codes, then, as many as they are, the items."""
+    found = _over(lambda rows: scan.balls(arrays, queries[rows], radius), len(queries), n_jobs)
+    offsets = np.zeros(len(queries) + 1, np.int64)
+    for number, (_, n_items, _, _) in enumerate(found):
+        offsets[number * QUERIES + 1 :][: len(n_items)] = n_items
+    np.cumsum(offsets, out=offsets)
+    ids, distances = np.empty(offsets[-1], np.int64), np.empty(offsets[-1], np.int32)
+
+    def emit(rows: slice) -> None:
+        items = slice(offsets[rows.start], offsets[rows.stop])
+        scan.emit_balls(arrays, found[rows.start // QUERIES], ids[items], distances[items])
+
+    _over(emit, len(queries), n_jobs)
+    return Ball(offsets, ids, distances)
+
+
+def _over(work: Callable[[slice], Any], n_queries: int, n_jobs: int | None) -> list[Any]:
+    """Work on blocks of queries side by side; few queries are not worth a thread."""
+    return side_by_side(work, row_blocks(n_queries, QUERIES), n_jobs)
+
+
+def _probes(
+    parts: list[tuple[Any, int]], mode: Words, weights: NDArray[np.int64], n_bits: int
+) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Ids by cost, as long as probing single codes is cheaper than ranking all."""
+    order = np.argsort(weights, kind="stable")
+    steps = weights[order]
+    budget = 64 + sum(len(arrays[0]) for arrays, _ in parts) // 32
+    # Every set of flipped bits comes once: the last flipped bit moves on, or the next one is flipped as well.
+    waiting: list[tuple[int, tuple[int, ...]]] = [(0, ())]
+    while waiting and budget > 0:
+        cost = waiting[0][0]
+        flips: list[tuple[int, ...]] = []
+        while waiting and waiting[0][0] == cost and len(flips) < budget:
+            _, places = heapq.heappop(waiting)
+            flips.append(places)
+            last = places[-1] if places else -1
+            if last + 1 < len(steps):
+                heapq.heappush(waiting, (cost + int(steps[last + 1]), (*places, last + 1)))
+                if places:
+                    moved = cost - int(steps[last]) + int(steps[last + 1])
+                    heapq.heappush(waiting, (moved, (*places[:-1], last + 1)))
+        budget -= len(flips)
+        if waiting and waiting[0][0] == cost:
+            return  # this level is not complete: let the ranking of all have it
+        codes = _flipped(mode, [order[list(places)] for places in flips], n_bits)
+        ids = np.concatenate([_items(arrays, codes) for arrays, _ in parts])
+        if len(ids):
+            yield cost, np.sort(ids)
+
+
+def _flipped(mode: Words, flips: list[Any], n_bits: int) -> Words:
+    """Codes that differ from the likeliest one in certain bits."""
+    bits = np.repeat(packing.unpack(bucketing.to_packed(mode[None], n_bits), n_bits), len(flips), axis=0)
+    for row, places in enumerate(flips):
+        bits[row, places] ^= 1
+    return bucketing.to_words(packing.pack(bits), n_bits)
 
 
 def _items(arrays: tuple[Any, ...], codes: Words) -> NDArray[np.int64]:
@@ -598,21 +605,3 @@ def _together(balls: list[Ball]) -> Ball:
 def _queries(words: Words) -> Words:
     """Codes as [q, w] whatever their length."""
     return words[:, None] if words.ndim == 1 else words
-
-
-def _count(part: Part) -> int:
-    return int(part.alive.sum()) if len(part.alive) else part.buckets.n_items
-
-
-def _living(part: Part) -> NDArray[np.int64]:
-    return (part.buckets.ids[part.alive] if len(part.alive) else part.buckets.ids).astype(np.int64)
-
-
-def _sizes(part: Part) -> NDArray[np.int64]:
-    if len(part.alive):
-        return bucketing.counts(part.buckets, part.alive)
-    return bucketing.sizes(part.buckets)
-
-
-def _compacted(part: Part) -> Buckets:
-    return bucketing.keep(part.buckets, part.alive) if len(part.alive) else part.buckets

@@ -75,14 +75,14 @@ class Contents(NamedTuple):
     records: list[tuple[int, bytes]]
 
 
-def create(path: Path, base: bytes) -> None:
-    """Write an empty journal for an index's file; one that is there is replaced."""
+def create(path: Path, base: bytes, like: Path) -> None:
+    """Write an empty journal for an index's file, with its permissions; one that is there is replaced."""
     head = _HEAD.pack(MAGIC, FORMAT, base, secrets.token_bytes(_DIGEST))
     header = bytearray(START)
     header[: len(head) + _DIGEST] = head + hashlib.sha256(head).digest()
     first = _seal(Slot(0, START, hashlib.sha256(head).digest()))
     header[SLOTS[0] : SLOTS[0] + len(first)] = first
-    with files.replacing(path) as file:
+    with files.replacing(path, like) as file:
         file.write(bytes(header))
 
 
@@ -104,13 +104,13 @@ def read(path: Path) -> Contents:
         if not slots:
             raise FormatError(f"{str(path)!r} is damaged: it does not say how long it is")
         slot = max(slots)
-        body = file.read()
+        body = memoryview(file.read())
     sure = slot.length - START
     if len(body) < sure:
         raise FormatError(f"{str(path)!r} is truncated: it has {START + len(body)} bytes of {slot.length}")
     chain, place, records = hashlib.sha256(head).digest(), 0, []
     while place < sure:
-        if (found := _record(body[:sure], place, chain)) is None:
+        if (found := _record(body, sure, place, chain)) is None:
             raise FormatError(
                 f"{str(path)!r} is damaged: the record at byte {START + place} does not match its checksum"
             )
@@ -118,7 +118,7 @@ def read(path: Path) -> Contents:
         place, chain = found[2:]
     if chain != slot.chain:
         raise FormatError(f"{str(path)!r} is damaged: it does not end as its header says")
-    while (found := _record(body, place, chain)) is not None:
+    while (found := _record(body, len(body), place, chain)) is not None:
         records.append(found[:2])
         place, chain = found[2:]
         slot = Slot(slot.number + 1, START + place, chain)
@@ -193,18 +193,24 @@ class Writer:
             view = view[self._file.write(view) :]
 
 
-def _record(body: bytes, place: int, chain: bytes) -> tuple[int, bytes, int, bytes] | None:
+def _record(body: memoryview, stop: int, place: int, chain: bytes) -> tuple[int, bytes, int, bytes] | None:
     """Kind and payload of a record, where it ends, and its chain; None if it is not whole or not in the chain."""
-    if place + _RECORD.size + _DIGEST > len(body):
+    if place + _RECORD.size + _DIGEST > stop:
         return None
     kind, length = _RECORD.unpack_from(body, place)
     end = place + _RECORD.size + length
-    if end + _DIGEST > len(body):
+    if end + _DIGEST > stop:
         return None
-    after = hashlib.sha256(chain + body[place:end]).digest()
+    after = hashlib.sha256(chain + bytes(body[place:end])).digest()
     if body[end : end + _DIGEST] != after:
         return None
-    return kind, body[place + _RECORD.size : end], end + _DIGEST, after
+    return kind, bytes(body[place + _RECORD.size : end]), end + _DIGEST, after
+
+
+def is_ours(path: Path) -> bool:
+    """Whether a file is a journal, whole or not."""
+    with open(path, "rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
 
 
 def _seal(slot: Slot) -> bytes:

@@ -19,7 +19,6 @@ from gphash.index.buckets import BLOCK
 
 UNIT = 2.0**-40
 DIGIT, MANY = 11, 256  # bits of a digit, and ids that are worth sorting by digits
-DENSE = 512  # numbers per id, below which a map of bits sorts them faster
 GROUP = 8  # neighbouring blocks that are visited together
 BINS = 1024  # of lower bounds of expected distances
 
@@ -416,25 +415,8 @@ def _sink(keys: Any, along: Any, place: Any, n: Any) -> None:
 
 
 @njit(nogil=True, cache=True)
-def _sort_dense(ids: Any, n: Any, least: Any, reach: Any) -> None:
-    """Sort n distinct ids by marking them in a map of bits."""
-    marks = np.zeros(reach // 64 + 1, np.uint64)
-    for i in range(n):
-        place = np.uint64(ids[i] - least)
-        marks[place >> np.uint64(6)] |= np.uint64(1) << (place & np.uint64(63))
-    done = 0
-    for w in range(len(marks)):
-        rest = marks[w]
-        while rest:
-            low = rest & (~rest + np.uint64(1))
-            ids[done] = least + 64 * w + np.int64(popcount(low - np.uint64(1)))
-            done += 1
-            rest ^= low
-
-
-@njit(nogil=True, cache=True)
 def _sort_ids(ids: Any, n: Any) -> None:
-    """Sort the first n ids, all distinct, in place: few as a heap, dense ones as a map, others digit by digit."""
+    """Sort the first n ids in place; many of them by their digits, from the lowest."""
     if n < MANY:
         _sort(ids, ids[:0], n)
         return
@@ -443,9 +425,6 @@ def _sort_ids(ids: Any, n: Any) -> None:
         least, most = min(least, ids[i]), max(most, ids[i])
     # Differences of ids fit in an unsigned word, whatever their signs.
     reach = np.uint64(most) - np.uint64(least)
-    if reach < np.uint64(DENSE) * np.uint64(n):
-        _sort_dense(ids, n, least, np.int64(reach))
-        return
     other = np.empty(n, np.int64)
     places = np.empty((1 << DIGIT) + 1, np.int64)
     here, there, shift = ids, other, np.uint64(0)

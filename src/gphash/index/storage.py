@@ -66,12 +66,13 @@ class Place:
         self._writer: journal.Writer | None = None
         self._mark = b""
         self._closed = False
+        self._owner = os.getpid()
 
     def begin(self, contents: journal.Contents | None) -> None:
         """Get ready to write, on from what the journal holds; without one, make it."""
         if contents is None:
             base = bytes.fromhex(persistence.describe(self.path).fingerprint)
-            journal.create(_journal_of(self.path), base)
+            journal.create(_journal_of(self.path), base, self.path)
             contents = journal.read(_journal_of(self.path))
         self._mark = contents.mark
         self._writer = journal.Writer(_journal_of(self.path), contents.slot)
@@ -96,7 +97,7 @@ class Place:
 
     def buckets(self) -> Buckets:
         """The buckets of the file."""
-        return _buckets(persistence.read(self.path, KIND, mapped=True))
+        return _buckets(self.path, persistence.read(self.path, KIND, mapped=True))
 
     def is_at(self, path: str | os.PathLike[str]) -> bool:
         """Whether this is that file."""
@@ -104,25 +105,38 @@ class Place:
 
     def is_overgrown(self) -> bool:
         """Whether the journal should be folded in."""
-        if self._writer is None:
-            return False
-        return self._writer.slot.length > max(LARGE, self.path.stat().st_size // 2)
+        return self.journalled() > max(LARGE, self.path.stat().st_size // 2)
+
+    def is_mine(self) -> bool:
+        """Whether this process may write, and is the one that opened the files."""
+        return self._lock is not None and os.getpid() == self._owner
+
+    def journalled(self) -> int:
+        """Bytes of changes in the journal."""
+        return 0 if self._writer is None else self._writer.slot.length - journal.START
 
     def check_writable(self) -> None:
         """Refuse a reader, or what is closed."""
         if self._lock is None:
             state = "has been closed" if self._closed else "was opened to be read"
             raise ValueError(f"the index {str(self.path)!r} {state}; open it with writable=True.")
+        if os.getpid() != self._owner:
+            raise ValueError(f"the index {str(self.path)!r} was opened by another process; open it again in this one.")
         if self._writer is None:
             self.begin(_journal_for(self.path, persistence.describe(self.path).meta["folded"]))
 
     def close(self) -> None:
-        """Let another writer have it."""
+        """Let another writer have it; a journal without changes goes."""
         self._closed = True
+        mine = os.getpid() == self._owner
         if self._writer is not None:
+            if mine and not self.journalled():
+                _journal_of(self.path).unlink(missing_ok=True)
             self._writer.close()
             self._writer = None
         if self._lock is not None:
+            if mine:  # a child of a fork has the same lock, and must neither keep it nor give it up
+                _unlock(self._lock)
             self._lock.close()
             self._lock = None
 
@@ -130,11 +144,17 @@ class Place:
 def save_index(path: str | os.PathLike[str], buckets: Buckets, n_bits: int, model: str | None) -> str:
     """Write an index; one that is there is replaced, unless somebody is writing to it."""
     target = Path(os.path.realpath(path))
+    if target.is_dir():
+        raise IsADirectoryError(f"{os.fspath(path)!r} is a folder; give the name of a file.")
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"the folder {str(target.parent)!r} does not exist.")
     with contextlib.closing(_take_lock(target)):
-        files.sweep(target)
+        _sweep(target)
         before = _journal_of(target)
         folded = None
         if before.exists():
+            if not journal.is_ours(before):
+                raise FileExistsError(f"{str(before)!r} is no journal of an index, and would be in the way of one.")
             with contextlib.suppress(FormatError):
                 folded = journal.read(before).mark.hex()
         mark = _write(target, buckets, n_bits, model, folded)
@@ -161,15 +181,16 @@ def open_index(path: str | os.PathLike[str], writable: bool) -> Opened:
             # A writer may have replaced the file between our looks at the two; then the next look agrees.
         else:
             raise FormatError(f"{str(beside)!r} belongs to another index file than {str(target)!r}")
+        buckets = _buckets(target, stored)
         n_bits = int(stored.meta["n_bits"])
         changes = [_change(kind, payload, n_bits, beside) for kind, payload in (contents.records if contents else [])]
         if writable:
-            files.sweep(target)
+            _sweep(target)
             place.begin(contents)
     except BaseException:
         place.close()
         raise
-    return Opened(_buckets(stored), n_bits, stored.meta["model"], changes, place)
+    return Opened(buckets, n_bits, stored.meta["model"], changes, place)
 
 
 def _journal_for(path: Path, folded: str | None) -> journal.Contents | None:
@@ -187,8 +208,31 @@ def _write(path: Path, buckets: Buckets, n_bits: int, model: str | None, folded:
     return persistence.write(path, KIND, meta, arrays)
 
 
-def _buckets(stored: persistence.Container) -> Buckets:
-    return bucketing.build(stored.arrays["codes"], stored.arrays["starts"], stored.arrays["ids"])
+def _buckets(path: Path, stored: persistence.Container) -> Buckets:
+    """The buckets of a file; compiled code relies on what is checked here."""
+    codes, starts, ids = (stored.arrays[name] for name in ("codes", "starts", "ids"))
+    n_bits = int(stored.meta["n_bits"])
+    n_words = -(-n_bits // 64)
+    shape = (len(codes),) if n_words == 1 else (len(codes), n_words)
+    if (
+        codes.dtype != bucketing.word_type(n_bits)
+        or codes.shape != shape
+        or ids.dtype != np.int64
+        or ids.ndim != 1
+        or starts.dtype not in (np.uint32, np.int64)
+        or starts.shape != (len(codes) + 1,)
+        or starts[0] != 0
+        or starts[-1] != len(ids)
+        or not (starts[1:] > starts[:-1]).all()
+    ):
+        raise FormatError(f"{str(path)!r} is no index: its codes, starts and ids do not go together")
+    return bucketing.build(codes, starts, ids)
+
+
+def _sweep(path: Path) -> None:
+    """Remove what killed writers left."""
+    files.sweep(path)
+    files.sweep(_journal_of(path))
 
 
 def _change(kind: int, payload: bytes, n_bits: int, path: Path) -> tuple[int, NDArray[np.int64], NDArray[np.uint8]]:
@@ -212,10 +256,27 @@ def _take_lock(path: Path) -> BinaryIO:
         import fcntl
     except ImportError as error:
         raise OSError("indexes can be written on systems with file locks (fcntl) only.") from error
-    file = open(path.with_name(path.name + ".lock"), "ab")  # noqa: SIM115, closed by whoever holds it
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        file.close()
-        raise LockedError(f"{str(path)!r} is being written to by somebody else; there can be one writer.") from error
-    return file
+    beside = path.with_name(path.name + ".lock")
+    while True:
+        file = open(beside, "ab")  # noqa: SIM115, closed by whoever holds it
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Somebody may have deleted the file meanwhile, and locked another one of the same name.
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(file.fileno()), beside.stat()):
+                    return file
+            file.close()
+        except BlockingIOError as error:
+            file.close()
+            raise LockedError(
+                f"{str(path)!r} is being written to by somebody else; there can be one writer."
+            ) from error
+        except BaseException:
+            file.close()
+            raise
+
+
+def _unlock(file: BinaryIO) -> None:
+    import fcntl
+
+    fcntl.flock(file, fcntl.LOCK_UN)
