@@ -23,12 +23,17 @@ LAYERS = [
     {"checkpoint"},
     {"estimator", "baselines"},
     {"methods"},
-    {"experiments"},
-    {"server", "cli", "__main__"},
+    {"experiments", "gallery"},
+    {"server"},
+    {"cli", "__main__"},
 ]
 HEIGHT = {part: height for height, layer in enumerate(LAYERS) for part in layer}
 
-OPTIONAL = {"matplotlib", "typer", "rich", "fastapi", "uvicorn", "PIL", "cv2", "dask", "psycopg", "faiss"}
+# Packages that only some need are imported in one place: one module, or the part of the package that is made of them.
+OPTIONAL = {"matplotlib", "PIL", "cv2", "dask", "psycopg", "faiss", "pyarrow"}
+HOMES = {"typer": "cli", "rich": "cli", "click": "cli"} | dict.fromkeys(
+    ("fastapi", "starlette", "pydantic", "uvicorn", "prometheus_client", "python_multipart", "orjson"), "server"
+)
 FORBIDDEN_IMPORTS = {"pickle", "cPickle", "cloudpickle", "dill", "shelve", "marshal", "joblib.dump", "joblib.load"}
 FORBIDDEN_CALLS = {"os.system", "os.popen", "joblib.dump", "joblib.load", "eval", "exec"}
 GATHERED = {"baselines"}  # sub-packages whose classes users import from its root
@@ -107,6 +112,8 @@ def faults_of_imports(known: dict[str, Module]) -> Iterator[str]:
                 yield f"{module.name} imports {name}"
             if (package := name.split(".")[0]) in OPTIONAL:
                 users.setdefault(package, set()).add(module.name)
+            if package in HOMES and module.part != HOMES[package]:
+                yield f"{module.name} imports {package}, which belongs in {HOMES[package]}"
     for package, names in users.items():
         if len(names) > 1:
             yield f"{package} is imported in {', '.join(sorted(names))}; one module should hold it"
