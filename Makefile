@@ -12,8 +12,9 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(VENV)/.ready-plots ## install the package with its plots and run examples/demo.py
+demo: $(VENV)/.ready-demo ## install the package, run examples/demo.py and make an index to look at
 	$(BIN)/python examples/demo.py
+	$(BIN)/gphash demo
 
 test: $(VENV)/.ready-dev ## run the tests
 	$(BIN)/python -m pytest

@@ -1,5 +1,5 @@
 """`python -m gphash` is `gphash`."""
 
-from gphash.cli import main
+from gphash.cli.main import main
 
 main()

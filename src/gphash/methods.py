@@ -1,59 +1,77 @@
-"""All methods by their names, and the reading of any model from its file."""
+"""All methods by their names, and the reading of any model from its file.
+
+Names cost nothing: a method's module is imported when the method is asked for.
+"""
 
 import os
-from types import MappingProxyType
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-from gphash import persistence
-from gphash.baselines import (
-    CCAITQ,
-    ITQ,
-    KLSH,
-    KSH,
-    LFH,
-    LSH,
-    MLH,
-    PCAH,
-    SDH,
-    FastHash,
-    HadamardRidge,
-    SpectralHashing,
-)
-from gphash.contract import KIND, Hasher
-from gphash.estimator import GPHasher
+if TYPE_CHECKING:
+    from gphash.contract import Hasher
 
-METHODS: MappingProxyType[str, type[Hasher]] = MappingProxyType(
-    {
-        "gph": GPHasher,
-        "hadamard-ridge": HadamardRidge,
-        "sdh": SDH,
-        "fasthash": FastHash,
-        "ksh": KSH,
-        "lfh": LFH,
-        "mlh": MLH,
-        "cca-itq": CCAITQ,
-        "itq": ITQ,
-        "pcah": PCAH,
-        "spectral": SpectralHashing,
-        "klsh": KLSH,
-        "lsh": LSH,
-    }
-)
+_HOMES = {
+    "gph": ("gphash.estimator", "GPHasher"),
+    "hadamard-ridge": ("gphash.baselines", "HadamardRidge"),
+    "sdh": ("gphash.baselines", "SDH"),
+    "fasthash": ("gphash.baselines", "FastHash"),
+    "ksh": ("gphash.baselines", "KSH"),
+    "lfh": ("gphash.baselines", "LFH"),
+    "mlh": ("gphash.baselines", "MLH"),
+    "cca-itq": ("gphash.baselines", "CCAITQ"),
+    "itq": ("gphash.baselines", "ITQ"),
+    "pcah": ("gphash.baselines", "PCAH"),
+    "spectral": ("gphash.baselines", "SpectralHashing"),
+    "klsh": ("gphash.baselines", "KLSH"),
+    "lsh": ("gphash.baselines", "LSH"),
+}
+
+
+class _Methods(Mapping[str, "type[Hasher]"]):
+    """The class of every method by its name, imported when it is looked up."""
+
+    def __getitem__(self, name: str) -> "type[Hasher]":
+        module, word = _HOMES[name]
+        method: type[Hasher] = getattr(import_module(module), word)
+        return method
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_HOMES)
+
+    def __len__(self) -> int:
+        return len(_HOMES)
+
+    def __contains__(self, name: object) -> bool:
+        return name in _HOMES
+
+
+METHODS: Mapping[str, "type[Hasher]"] = _Methods()
 """From what the paper proposes to what needs no training, in the order in which tables list them."""
 
 
-def find(name: str) -> type[Hasher]:
+def find(name: str) -> "type[Hasher]":
     """The method of that name."""
     if name not in METHODS:
         raise ValueError(f"unknown method {name!r}; give one of {', '.join(METHODS)}.")
     return METHODS[name]
 
 
-def load(path: str | os.PathLike[str]) -> Hasher:
+def name_of(hasher: "Hasher") -> str:
+    """The name by which a hasher's method is known here."""
+    names = {word: name for name, (_, word) in _HOMES.items()}
+    return names[type(hasher).__name__]
+
+
+def load(path: str | os.PathLike[str]) -> "Hasher":
     """Read a model of any method, as its `save` wrote it, ready to encode."""
+    from gphash import persistence
+    from gphash.contract import KIND
+
     stored = persistence.read(path, KIND)
-    known = {method.__name__: method for method in METHODS.values()}
-    if (name := stored.meta.get("method")) not in known:
+    known = {word: name for name, (_, word) in _HOMES.items()}
+    if (word := stored.meta.get("method")) not in known:
         raise persistence.FormatError(
-            f"{os.fspath(path)!r} holds a model of the method {name!r}; known are {', '.join(known)}."
+            f"{os.fspath(path)!r} holds a model of the method {word!r}; known are {', '.join(known)}."
         )
-    return known[name].from_container(stored)
+    return METHODS[known[word]].from_container(stored)

@@ -14,11 +14,32 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from gphash.arrays import Indices
 from gphash.datasets import pictures, storage
-from gphash.datasets.dataset import DataError, Dataset, Skipped, Split
+from gphash.datasets.dataset import DataError, Dataset, Images, Skipped, Split
+from gphash.datasets.progress import Progress
+from gphash.execution.local import row_blocks
 from gphash.features import bag_of_words, cache, gist
 
+ARRAY_ROWS = 4096  # of an array that are described before progress is told
+
 FEATURES = f"GIST, {gist.DIMENSION} dimensions, pictures over {gist.LONGEST} pixels reduced"
+
+
+class Rows(NamedTuple):
+    """Features of pictures.
+
+    X
+        A row for each picture that could be described, float32 [k, d].
+    kept
+        Their numbers among the pictures given, in order, [k].
+    skipped
+        The files that have turned out to be no pictures.
+    """
+
+    X: NDArray[np.float32]
+    kept: Indices
+    skipped: tuple[Skipped, ...]
 
 
 class _Descriptor(NamedTuple):
@@ -55,13 +76,35 @@ def by_gist(dataset: Dataset, folder: str | os.PathLike[str] | None = None, n_jo
     """
     if _has_features(dataset):
         return dataset
+    return _described(dataset, _by_gist(n_jobs), _place(folder), FEATURES)
 
-    def describe(images: Iterable[NDArray[Any]]) -> NDArray[np.float32]:
-        if isinstance(images, np.ndarray):
-            return gist.describe(images, n_jobs=n_jobs)
-        return gist.describe_each(images, n_jobs=n_jobs)
 
-    return _described(dataset, _Descriptor("gist", gist.VERSION, {}, describe), _place(folder), FEATURES)
+def gist_rows(
+    images: Images,
+    folder: str | os.PathLike[str] | None = None,
+    n_jobs: int | None = -1,
+    progress: Progress | None = None,
+) -> Rows:
+    """GIST of pictures that are no data set: without a split, maybe without classes.
+
+    Parameters
+    ----------
+    images
+        Arrays, or paths of pictures.
+    folder, n_jobs
+        As for `by_gist`.
+    progress
+        Called with the pictures done and in all.
+
+    Raises
+    ------
+    DataError
+        If none of the files is a picture.
+    """
+    rows = _rows(images, _by_gist(n_jobs, _counter(progress, len(images))), _place(folder))
+    if progress is not None:  # Of what the cache has, nothing was heard.
+        progress(len(images), len(images))
+    return rows
 
 
 def by_bag_of_words(
@@ -113,6 +156,36 @@ def by_bag_of_words(
     return counted._replace(train=train, test=test)
 
 
+def _by_gist(n_jobs: int | None, count: Callable[[int], None] = lambda _: None) -> _Descriptor:
+    def counted(images: Iterable[NDArray[Any]]) -> Iterator[NDArray[Any]]:
+        for image in images:
+            yield image
+            count(1)
+
+    def describe(images: Iterable[NDArray[Any]]) -> NDArray[np.float32]:
+        if not isinstance(images, np.ndarray):
+            return gist.describe_each(counted(images), n_jobs=n_jobs)
+        parts = []
+        for rows in row_blocks(len(images), ARRAY_ROWS):
+            parts.append(gist.describe(images[rows], n_jobs=n_jobs))
+            count(len(parts[-1]))
+        return np.concatenate(parts)
+
+    return _Descriptor("gist", gist.VERSION, {}, describe)
+
+
+def _counter(progress: Progress | None, total: int) -> Callable[[int], None]:
+    done = 0
+
+    def count(more: int) -> None:
+        nonlocal done
+        done += more
+        if progress is not None:
+            progress(done, total)
+
+    return count
+
+
 def _has_features(dataset: Dataset) -> bool:
     return dataset.train.X is not None and dataset.test.X is not None
 
@@ -121,7 +194,7 @@ def _place(folder: str | os.PathLike[str] | None) -> Path:
     return storage.cache_dir() / "gphash" / "descriptors" if folder is None else Path(folder)
 
 
-def _images(split: Split) -> NDArray[np.uint8] | Sequence[Path]:
+def _images(split: Split) -> Images:
     if split.images is None:
         raise ValueError("the data set has neither features nor images; wanted is one of them.")
     return split.images
@@ -133,16 +206,28 @@ def _weighed(split: Split) -> Split:
 
 
 def _described(dataset: Dataset, descriptor: _Descriptor, folder: Path, features: str) -> Dataset:
-    skipped: list[Skipped] = []
-    train, test = (_described_split(split, descriptor, folder, skipped) for split in (dataset.train, dataset.test))
-    return dataset._replace(train=train, test=test, features=features, skipped=(*dataset.skipped, *skipped))
+    splits = []
+    skipped = dataset.skipped
+    for split in (dataset.train, dataset.test):
+        images = _images(split)
+        rows = _rows(images, descriptor, folder)
+        skipped += rows.skipped
+        splits.append(Split(rows.X, split.y[rows.kept], select(images, rows.kept)))
+    train, test = splits
+    return dataset._replace(train=train, test=test, features=features, skipped=skipped)
 
 
-def _described_split(split: Split, descriptor: _Descriptor, folder: Path, skipped: list[Skipped]) -> Split:
-    name, version, parameters, describe = descriptor
-    images = _images(split)
+def select(images: Images, kept: Indices) -> Images:
+    """Some of the pictures; all of an array without a copy."""
     if isinstance(images, np.ndarray):
-        return split._replace(X=cache.cached(describe, images, name, version, parameters, folder))
+        return images if len(kept) == len(images) else images[kept]
+    return [images[number] for number in kept]
+
+
+def _rows(images: Images, descriptor: _Descriptor, folder: Path) -> Rows:
+    name, version, parameters, describe = descriptor
+    if isinstance(images, np.ndarray):
+        return Rows(cache.cached(describe, images, name, version, parameters, folder), np.arange(len(images)), ())
 
     faults: dict[Path, str] = {}
 
@@ -160,15 +245,13 @@ def _described_split(split: Split, descriptor: _Descriptor, folder: Path, skippe
     # Of equal files one has been opened, and its fault is theirs.
     reasons = {digest: faults[path] for digest, path in zip(digests, images, strict=True) if path in faults}
     lost = sorted(set(range(len(images))) - set(kept))
-    skipped.extend(Skipped(images[number], reasons[digests[number]]) for number in lost)
+    skipped = tuple(Skipped(images[number], reasons[digests[number]]) for number in lost)
     if not kept:
         raise DataError(f"none of the {len(images)} files is a picture that can be described: {skipped[-1].reason}")
-    return Split(X, split.y[kept], [images[number] for number in kept])
+    return Rows(X, np.array(kept, dtype=np.int64), skipped)
 
 
-def _codebook(
-    images: NDArray[np.uint8] | Sequence[Path], n_words: int, folder: Path, seed: int, n_jobs: int | None
-) -> NDArray[np.float32]:
+def _codebook(images: Images, n_words: int, folder: Path, seed: int, n_jobs: int | None) -> NDArray[np.float32]:
     def fit(_: NDArray[Any]) -> NDArray[np.float32]:
         source = images if isinstance(images, np.ndarray) else _opened(images, {})
         return bag_of_words.fit(source, n_words, random_state=seed, n_jobs=n_jobs).words[None]

@@ -1,7 +1,8 @@
 """Any folder of pictures as a data set.
 
-Classes: a subfolder for each, with its pictures anywhere below it. Tags: a file ``tags.csv`` in the folder, in either
-of two forms, the second with the header and one tag or more. Paths are relative to the folder, with forward slashes::
+Classes: a subfolder for each, with its pictures anywhere below it; a folder without subfolders has none. Tags: a file
+``tags.csv`` in the folder, in either of two forms, the second with the header and one tag or more. Paths are relative
+to the folder, with forward slashes::
 
     path,tags                     path,cat,dog,garden
     a/001.jpg,cat;garden          a/001.jpg,1,0,1
@@ -36,7 +37,7 @@ class ImageFolder(NamedTuple):
     paths
         Where they are, in a fixed order, [n].
     y
-        Class labels, int64 [n], or tags, uint8 [n, c].
+        Class labels, int64 [n], or tags, uint8 [n, c]; None if the folder has neither.
     classes
         The name of every class or tag.
     skipped
@@ -46,7 +47,7 @@ class ImageFolder(NamedTuple):
     """
 
     paths: tuple[Path, ...]
-    y: NDArray[Any]
+    y: NDArray[Any] | None
     classes: tuple[str, ...]
     skipped: tuple[Skipped, ...]
     checksum: str
@@ -56,7 +57,7 @@ class _Candidate(NamedTuple):
     """A file that should be a picture: its path in the folder, and the names of its class or tags."""
 
     name: str
-    tags: tuple[str, ...]
+    tags: tuple[str, ...] = ()
 
 
 def load(
@@ -95,16 +96,26 @@ def load(
     DataMissingError
         If there is no such folder.
     DataError
-        If the folder is empty, has one class only or no picture at all, or if its tags do not match.
+        If the folder is empty, has no classes or one only, or no picture at all, or if its tags do not match.
     """
     del download
     if not 0 < test_share < 1:
         raise ValueError(f"test_share={test_share!r}; give a number between 0 and 1.")
     folder = storage.data_dir() / SUBFOLDER if data_dir is None else Path(data_dir).expanduser()
     found = read(folder, progress=progress, max_pixels=max_pixels)
+    if found.y is None:
+        raise DataError(
+            f"{str(folder)!r} has files but neither a subfolder for each class nor a file {TAGS_FILE}; wanted is a "
+            "subfolder of pictures for each class"
+        )
     n_rows = len(found.paths)
     n_test = max(1, round(test_share * n_rows))
     if found.y.ndim == 1:
+        if len(found.classes) < 2:
+            raise DataError(
+                f"{str(folder)!r} has pictures of one class only, {found.classes[0]!r}; wanted are two subfolders or "
+                f"more, or a file {TAGS_FILE}"
+            )
         if n_rows == len(found.classes):
             raise DataError(
                 f"{str(folder)!r} has one picture of each class; wanted are more, to train and to test with"
@@ -114,7 +125,8 @@ def load(
         if n_rows < 2:
             raise DataError(f"{str(folder)!r} has one picture; wanted are more, to train and to test with")
         train, test = splitting.at_random(n_rows, min(n_test, n_rows - 1), seed)
-    first, second = (Split(None, found.y[rows], [found.paths[row] for row in rows]) for rows in (train, test))
+    y = found.y
+    first, second = (Split(None, y[rows], [found.paths[row] for row in rows]) for rows in (train, test))
     name = folder.resolve().name or "pictures"
     features = "none yet: describe the images"
     return Dataset(name, first, second, found.classes, features, found.checksum, "a folder of pictures", found.skipped)
@@ -126,7 +138,7 @@ def read(
     progress: Progress | None = None,
     max_pixels: int = pictures.MAX_PIXELS,
 ) -> ImageFolder:
-    """List the pictures of a folder with their classes or tags.
+    """List the pictures of a folder, with their classes or tags if it has any.
 
     Parameters
     ----------
@@ -176,29 +188,27 @@ def read(
         raise DataError(f"none of the {len(skipped)} files in {str(folder)!r} is a picture: {examples}")
 
     paths = tuple(folder / candidate.name for candidate in kept)
+    y: NDArray[Any] | None = None
     if tagged.is_file():
-        y: NDArray[Any] = _tag_matrix(kept, classes)
+        y = _tag_matrix(kept, classes)
         if not y.any():
             raise DataError(f"no picture of {str(tagged)!r} has a tag")
-    else:
+    elif kept[0].tags:
         classes = tuple(sorted({candidate.tags[0] for candidate in kept}))
-        if len(classes) < 2:
-            raise DataError(
-                f"{str(folder)!r} has pictures of one class only, {classes[0]!r}; wanted are two subfolders or more, "
-                f"or a file {TAGS_FILE}"
-            )
         numbers = {name: number for number, name in enumerate(classes)}
         y = np.array([numbers[candidate.tags[0]] for candidate in kept], dtype=np.int64)
     return ImageFolder(paths, y, classes, tuple(skipped), dataset.checksum(digests))
 
 
 def _from_subfolders(folder: Path, skipped: list[Skipped]) -> Iterator[_Candidate]:
-    """Every file below a subfolder, in the order of their names."""
+    """Every file below a subfolder, or of a folder that has no subfolder, in the order of their names."""
     names = sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
     if not names:
-        some = any(not entry.name.startswith(".") for entry in folder.iterdir())
-        state = f"has files but neither a subfolder for each class nor a file {TAGS_FILE}" if some else "is empty"
-        raise DataError(f"{str(folder)!r} {state}; wanted is a subfolder of pictures for each class")
+        flat = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith("."))
+        if not flat:
+            raise DataError(f"{str(folder)!r} is empty; wanted is a subfolder of pictures for each class")
+        yield from map(_Candidate, flat)
+        return
     skipped.extend(
         Skipped(entry, f"{str(entry)!r} lies beside the classes' subfolders, so that its class is unknown")
         for entry in sorted(folder.iterdir())

@@ -1,23 +1,17 @@
-"""Data sets by their names."""
+"""Data sets by their names, each of which is the name of its module; it is imported when the data are wanted."""
 
 import os
-from collections.abc import Callable
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from gphash.datasets import cifar10, coco_sift500, digits, image_folder, mnist, nuswide, toy
-from gphash.datasets.dataset import Dataset
 from gphash.datasets.progress import Progress
 
-LOADERS: dict[str, Callable[..., Dataset]] = {
-    "toy": toy.load,
-    "digits": digits.load,
-    "mnist": mnist.load,
-    "cifar10": cifar10.load,
-    "nuswide": nuswide.load,
-    "coco_sift500": coco_sift500.load,
-    "image_folder": image_folder.load,
-}
-NAMES = tuple(LOADERS)
+if TYPE_CHECKING:
+    from gphash.datasets.dataset import Dataset
+
+NAMES = ("toy", "digits", "mnist", "cifar10", "nuswide", "coco_sift500", "image_folder")
+DATA_SETS = tuple(name for name in NAMES if name != "image_folder")
+"""Those that a name says all about; a folder of pictures is known by its path."""
 
 
 def load(
@@ -27,7 +21,7 @@ def load(
     download: bool = True,
     progress: Progress | None = None,
     **options: Any,
-) -> Dataset:
+) -> "Dataset":
     """Load a data set by its name.
 
     Parameters
@@ -43,6 +37,8 @@ def load(
     options
         What only that loader takes.
     """
-    if name not in LOADERS:
+    if name not in NAMES:
         raise ValueError(f"name={name!r}; give one of {', '.join(map(repr, NAMES))}.")
-    return LOADERS[name](data_dir, download=download, progress=progress, **options)
+    loader = import_module(f"gphash.datasets.{name}")
+    dataset: Dataset = loader.load(data_dir, download=download, progress=progress, **options)
+    return dataset

@@ -15,7 +15,7 @@ from gphash.experiments import table
 from gphash.experiments.cells import Cell, Folder, Options, collect
 from gphash.experiments.table import Table
 
-DATA_SETS = tuple(name for name in registry.NAMES if name != "image_folder")
+DATA_SETS = registry.DATA_SETS
 RANKINGS = {
     "mAP by Hamming distance": ("results", "hamming", "map"),
     "precision within Hamming radius 2": ("results", "hamming", "precision_within_radius"),

@@ -73,9 +73,15 @@ def reduce(greys: Floats, longest: int, least: int) -> Floats:
     longer = max(height, width)
     if longer <= longest:
         return greys
+    return resize(greys, *(max(min(side, least), round(side * longest / longer)) for side in (height, width)))
+
+
+def resize(greys: Floats, height: int, width: int) -> Floats:
+    """Pictures [b, H, W] as [b, height, width], by area averaging; those of that size are handed back as they are."""
+    if greys.shape[1:] == (height, width):
+        return greys
     rows, columns = (
-        _averaging(side, max(min(side, least), round(side * longest / longer)), greys.dtype.str)
-        for side in (height, width)
+        _averaging(side, target, greys.dtype.str) for side, target in zip(greys.shape[1:], (height, width), strict=True)
     )
     return np.stack([(columns @ (rows @ picture).T).T for picture in greys])
 

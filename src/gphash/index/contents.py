@@ -231,4 +231,7 @@ def _without(part: Part, numbers: NDArray[np.int64]) -> Part:
         hit &= part.alive
     if not hit.any():
         return part
-    return Part(part.buckets, part.alive & ~hit if len(part.alive) else ~hit)
+    after = Part(part.buckets, part.alive & ~hit if len(part.alive) else ~hit)
+    if "_by_id" in part.__dict__:
+        after.__dict__["_by_id"] = part._by_id
+    return after

@@ -1,0 +1,12 @@
+"""All commands, in the order in which the help lists them; the one place that knows every module of the package."""
+
+# Importing a module enters its commands, and help lists them in this order.
+from gphash.cli import training, searching, serving, looking, comparing, demo  # noqa: I001
+from gphash.cli.app import app
+
+COMMANDS = (training, searching, serving, looking, comparing, demo)
+
+
+def main() -> None:
+    """Run the command line; exit codes are 0, 1 (failed), 2 (usage) or 130 (interrupted)."""
+    app(prog_name="gphash")

@@ -1,0 +1,255 @@
+"""Commands that search: index, search."""
+
+import io
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+from gphash.cli import app, shown, training
+from gphash.cli.app import Argument, BadParameter, Data, DataDir, Debug, Json, Model, Option, Quiet, Threads
+
+if TYPE_CHECKING:
+    from gphash.gallery.gallery import Gallery
+    from gphash.gallery.records import Neighbour, Query
+
+PICTURES = (".png", ".svg", ".pdf")
+
+
+class Ranking(StrEnum):
+    """What neighbours are ordered by."""
+
+    HAMMING = "hamming"
+    EXPECTED = "expected"
+
+
+class Found(NamedTuple):
+    """A query and its neighbours.
+
+    label
+        The query as the user named it.
+    query
+        As the gallery has it.
+    neighbours
+        Nearest first.
+    """
+
+    label: str
+    query: "Query"
+    neighbours: "list[Neighbour]"
+
+
+Index = Annotated[Path, Argument(metavar="INDEX", help="An index, as gphash index writes it.", show_default=False)]
+ModelPath = Annotated[
+    Path | None, Option("--model", metavar="MODEL", help="Where the model is, if not where it was.", show_default=False)
+]
+
+
+@app.command("gphash index digits-16.gph digits -o digits.index")
+def index(
+    model: Model,
+    data: Data,
+    output: Annotated[
+        Path | None, Option("--output", "-o", metavar="FILE", help="The index; DATA.index if not given.")
+    ] = None,
+    threads: Threads = -1,
+    data_dir: DataDir = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Encode rows into an index to search in.
+
+    Labels and small pictures are kept beside it; large pictures stay in their folder.
+    """
+    target = app.destination(output or Path(f"{app.stem(data)}.index"))
+    hasher = training.load(model, threads)
+    source = training.read(data, data_dir, threads, quiet)
+    training.check_width(hasher, model, source)
+    from gphash.gallery.gallery import Gallery
+
+    with (
+        shown.Meter("encoding", quiet) as progress,
+        Gallery.build(target, model, source, progress=progress) as gallery,
+    ):
+        stats = gallery.index.stats()
+        told = {"index": str(target), "items": len(gallery), "bits": gallery.n_bits, "codes": stats.n_codes}
+        told |= {"largest_bucket": stats.largest_bucket, "classes": len(gallery.classes), "model": str(model)}
+    if as_json:
+        shown.emit(told)
+        return
+    shown.say(
+        f"wrote {target}: {told['items']:,} items, {told['codes']:,} distinct codes of {told['bits']} bits, "
+        f"{told['largest_bucket']:,} items in the largest bucket"
+    )
+
+
+@app.command("gphash search digits.index id:7", "gphash search photos.index cat.jpg -k 20 --show found.png")
+def search(
+    index: Index,
+    query: Annotated[
+        str,
+        Argument(
+            metavar="QUERY", help="A picture, a file .npy of one or more rows, id:7, or random.", show_default=False
+        ),
+    ],
+    k: Annotated[int, Option("-k", min=1, help="How many neighbours.")] = 10,
+    ranking: Annotated[
+        Ranking, Option(help="Count differing bits, or weigh each by how sure the model is of the query's.")
+    ] = Ranking.HAMMING,
+    radius: Annotated[int | None, Option(min=0, help="Only items that differ in at most so many bits.")] = None,
+    label: Annotated[str | None, Option(help="Only items of this class.")] = None,
+    show: Annotated[
+        Path | None, Option(metavar="FILE", help="Draw the neighbours: .png, .svg or .pdf; needs gphash[plots].")
+    ] = None,
+    model: ModelPath = None,
+    seed: Annotated[int | None, Option(min=0, help="Of the random item; another one each time if not given.")] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Find the nearest items of a picture, a row or an item.
+
+    Bits are shown as they differ from the query's: a dot is a bit that agrees.
+    """
+    if show is not None:
+        _check_sheet(show, query)
+    from gphash.gallery.gallery import Gallery
+
+    with Gallery.open(index, model=model) as gallery:
+        results = [
+            Found(
+                name,
+                one,
+                gallery.search(one, k, ranking=ranking.value, radius=radius, allowed=label, others=one.id is not None),
+            )
+            for name, one in _queries(gallery, query, seed)
+        ]
+        if show is not None:
+            _draw(gallery, results, query, show)
+        n_bits = gallery.n_bits
+    if as_json:
+        shown.emit({"ranking": ranking.value, "results": [_plain(found, n_bits) for found in results]})
+    else:
+        for found in results:
+            _print(found, n_bits, ranking)
+    if show is not None and not as_json:
+        shown.say(f"wrote {show}")
+
+
+def _queries(gallery: "Gallery", text: str, seed: int | None) -> "Iterator[tuple[str, Query]]":
+    """Queries by their names."""
+    if text == "random":
+        chosen = gallery.random_id(seed)
+        yield f"id:{chosen}", gallery.query(id=chosen)
+    elif text.startswith("id:"):
+        yield text, gallery.query(id=_id(text))
+    elif not Path(text).is_file():
+        raise ValueError(f"QUERY {text!r} is no file; give a picture, a file .npy, id:NUMBER, or random.")
+    elif Path(text).suffix == ".npy":
+        rows = _rows(Path(text))
+        for number, row in enumerate(rows):
+            yield text if len(rows) == 1 else f"{text}, row {number}", gallery.query(features=row)
+    else:
+        yield text, gallery.query(picture=Path(text))
+
+
+def _id(text: str) -> int:
+    word = text.removeprefix("id:")
+    if not (word.removeprefix("-").isdecimal() and word.isascii()):
+        raise BadParameter(f"QUERY {text!r}; give id: and a whole number, such as id:7.")
+    return int(word)
+
+
+def _rows(path: Path) -> Any:
+    """One or more rows of features, [n, d]."""
+    import numpy as np
+
+    try:
+        rows = np.load(path, allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise ValueError(f"{str(path)!r} is no array that numpy.load reads: {error}") from error
+    if rows.ndim not in (1, 2) or rows.dtype.kind not in "biuf" or not rows.size:
+        raise ValueError(
+            f"{str(path)!r} holds {rows.dtype} of shape {rows.shape}; wanted are rows of features, [n, d]."
+        )
+    return np.atleast_2d(rows)
+
+
+def bits_of(query: "Query", n_bits: int) -> str:
+    """A query's code as 0110…."""
+    import numpy as np
+
+    return "".join(map(str, np.unpackbits(query.code, count=n_bits)))
+
+
+def _precision(neighbours: "list[Neighbour]") -> float | None:
+    known = [one.relevant for one in neighbours if one.relevant is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _plain(found: Found, n_bits: int) -> dict[str, Any]:
+    query = found.query
+    return {
+        "query": {
+            "name": found.label,
+            "id": query.id,
+            "labels": query.labels,
+            "bits": bits_of(query, n_bits),
+            "probabilities": query.probabilities,
+        },
+        "neighbours": [one._asdict() for one in found.neighbours],
+        "precision": _precision(found.neighbours),
+    }
+
+
+def _print(found: Found, n_bits: int, ranking: Ranking) -> None:
+    own = bits_of(found.query, n_bits)
+    rows = [shown.Cells(("", found.label, ", ".join(found.query.labels), "", own), frozenset({1}))]
+    for rank, one in enumerate(found.neighbours, 1):
+        distance = f"{one.distance:.0f}" if ranking is Ranking.HAMMING else f"{one.distance:.2f}"
+        wrong = " ✗" if one.relevant is False else ""
+        labels = ", ".join(one.labels) + wrong
+        rows.append(shown.Cells((f"{rank}", f"{one.id}", labels, distance, shown.against(one.bits, own))))
+    shown.table(("rank", "id", "label", "distance", "bits"), rows, left=(1, 2, 4))
+    precision = _precision(found.neighbours)
+    if precision is not None:
+        shown.say(f"precision {precision:.2f}: {precision * len(found.neighbours):.0f} of {len(found.neighbours)}")
+    elif not found.neighbours:
+        shown.say("nothing was found; give a larger --radius, or none.")
+    shown.say("")
+
+
+def _check_sheet(show: Path, query: str) -> None:
+    from gphash.evaluation import canvas
+
+    app.destination(show)
+    if show.suffix not in PICTURES:
+        raise BadParameter(f"--show {str(show)!r}; give a name that ends in {', '.join(PICTURES)}.")
+    if query.endswith(".npy"):
+        raise BadParameter("--show draws the query, and rows of features have no picture; give a picture or id:NUMBER.")
+    if not canvas.available():
+        canvas.matplotlib_()  # says how to get it
+
+
+def _draw(gallery: "Gallery", results: list[Found], text: str, path: Path) -> None:
+    """A contact sheet of the one query that a sheet can have."""
+    from gphash import files
+    from gphash.datasets import pictures
+    from gphash.evaluation import canvas, plots
+
+    (found,) = results
+    if not found.neighbours:
+        raise ValueError("--show has nothing to draw: no item was found.")
+    own = Path(text) if found.query.id is None else gallery.picture(found.query.id).content
+    images = [pictures.open_picture(gallery.picture(one.id).content) for one in found.neighbours]
+    marks = [[one.relevant is not False for one in found.neighbours]]
+    distances = [[one.distance for one in found.neighbours]]
+    whole = all(float(value).is_integer() for value in distances[0])
+    figure = plots.contact_sheet(
+        [pictures.open_picture(own)], [images], marks, [[int(value) for value in distances[0]]] if whole else distances
+    )
+    content = io.BytesIO()
+    figure.savefig(content, format=path.suffix[1:], dpi=canvas.DOTS_PER_INCH)
+    with files.replacing(path) as file:
+        file.write(content.getvalue())

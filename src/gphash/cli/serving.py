@@ -1,0 +1,116 @@
+"""The command that answers over HTTP: serve."""
+
+import os
+import socket
+import threading
+import time
+import webbrowser
+from pathlib import Path
+from typing import Annotated
+
+from gphash.cli import app, shown
+from gphash.cli.app import Argument, BadParameter, Debug, Option, Quiet
+
+READ, WRITE = "GPHASH_READ_TOKEN", "GPHASH_WRITE_TOKEN"
+TOKEN_BYTES = 4096
+OPEN_SECONDS = 120.0
+
+
+@app.command("gphash serve digits.index --open", interrupted=lambda given: "stopped.")
+def serve(
+    index: Annotated[Path, Argument(metavar="INDEX", help="An index, as gphash index writes it.", show_default=False)],
+    host: Annotated[
+        str, Option(help="Address to listen at; any but this machine's own asks for tokens.")
+    ] = "127.0.0.1",
+    port: Annotated[int, Option(min=0, max=65535, help="Port to listen at; 0 takes a free one.")] = 8080,
+    writable: Annotated[bool, Option("--writable", help="Let items be added and removed.")] = False,
+    model: Annotated[
+        Path | None,
+        Option("--model", metavar="MODEL", help="Where the model is, if not where it was.", show_default=False),
+    ] = None,
+    read_token_file: Annotated[
+        Path | None,
+        Option(metavar="FILE", help=f"File with the token that readers must show; else the environment's {READ}."),
+    ] = None,
+    write_token_file: Annotated[
+        Path | None,
+        Option(metavar="FILE", help=f"File with the token that writers must show; else the environment's {WRITE}."),
+    ] = None,
+    no_token: Annotated[
+        bool, Option("--no-token", help="Listen at a public address although there is no token.")
+    ] = False,
+    allowed_host: Annotated[
+        list[str] | None,
+        Option(metavar="NAME", help="A name by which the service may be called, if not any; repeatable."),
+    ] = None,
+    max_k: Annotated[int, Option(min=1, help="Most neighbours of a search.")] = 1000,
+    max_body: Annotated[int, Option(min=1, help="Most bytes of a request.")] = 16_000_000,
+    max_pixels: Annotated[int, Option(min=1, help="Most pixels of a picture.")] = 64_000_000,
+    max_requests: Annotated[int, Option(min=1, help="Most requests worked on at once.")] = 256,
+    open_page: Annotated[bool, Option("--open", help="Open the page in the browser.")] = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Serve an index: a page, and JSON for programs."""
+    from gphash.server import service
+    from gphash.server import settings as choices
+    from gphash.server.settings import Settings
+
+    chosen = Settings(
+        host=host,
+        port=port,
+        model=model,
+        writable=writable,
+        read_token=_token(read_token_file, READ),
+        write_token=_token(write_token_file, WRITE),
+        no_token=no_token,
+        hosts=tuple(allowed_host) if allowed_host else None,
+        max_k=max_k,
+        max_body_bytes=max_body,
+        max_picture_pixels=max_pixels,
+        max_in_work=max_requests,
+        log_requests=not quiet,
+    )
+    choices.check(chosen)
+    if open_page and not port:
+        raise BadParameter("--open needs to know the address; give a --port other than 0.")
+    service.require()
+    if not index.is_file():
+        raise ValueError(f"there is no index {str(index)!r}; gphash index makes one.")
+    address = f"http://{_reachable(host)}:{port}/"
+    if not quiet and port:
+        shown.say(f"{index} at {address} (Ctrl-C stops it)")
+    if open_page:
+        threading.Thread(target=_open, args=(_reachable(host).strip("[]"), port, address), daemon=True).start()
+    service.run(index, chosen)
+
+
+def _token(path: Path | None, variable: str) -> str | None:
+    """A token from a file, else from the environment; never from the command line, which other users can see."""
+    if path is None:
+        return os.environ.get(variable) or None
+    with open(path, encoding="utf-8") as file:
+        token = file.read(TOKEN_BYTES + 1).strip()
+    if not token or len(token) > TOKEN_BYTES or len(token.splitlines()) > 1:
+        raise ValueError(f"{str(path)!r} is empty, or has more than one line; wanted is a token and nothing else.")
+    return token
+
+
+def _open(host: str, port: int, address: str) -> None:
+    """Open the page when somebody listens."""
+    until = time.monotonic() + OPEN_SECONDS
+    while time.monotonic() < until:
+        try:
+            socket.create_connection((host, port), 1.0).close()
+        except OSError:
+            time.sleep(0.2)
+        else:
+            webbrowser.open(address)
+            return
+
+
+def _reachable(host: str) -> str:
+    """How a browser on this machine names the address."""
+    if host in ("0.0.0.0", "::"):
+        return "127.0.0.1"
+    return f"[{host}]" if ":" in host else host

@@ -1,0 +1,425 @@
+"""Commands about models: fit, encode, evaluate."""
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from gphash import methods
+from gphash.cli import app, shown
+from gphash.cli.app import BadParameter, Data, DataDir, Debug, Json, Model, Option, Quiet, Seed, Threads, Verbose
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from gphash.contract import Hasher
+    from gphash.datasets.sources import Source
+
+BLOCK = 8192  # rows encoded between two signs of progress
+ELSEWHERE = {"n_bits": "--bits", "random_state": "--seed", "n_jobs": "--threads", "checkpoint": "--checkpoint"}
+NOT_HERE = {*ELSEWHERE, "callback"}
+
+
+@app.command(
+    "gphash fit digits:train --bits 16",
+    "gphash fit photos/ -o photos.gph --checkpoint photos.run",
+    interrupted=lambda given: app.AGAIN if given["checkpoint"] else app.NOTHING,
+)
+def fit(
+    data: Data,
+    bits: Annotated[int, Option("--bits", "-b", min=1, help="Length of a code.")] = 32,
+    method: Annotated[
+        str,
+        Option("--method", "-m", help=f"One of {', '.join(methods.METHODS)}.", autocompletion=app.complete_method),
+    ] = "gph",
+    output: Annotated[
+        Path | None,
+        Option(
+            "--output", "-o", metavar="FILE", help="The model; DATA-BITS.gph if not given. A file there is replaced."
+        ),
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        Option("--set", metavar="NAME=VALUE", help="A parameter of the method, such as n_inducing=300; repeatable."),
+    ] = None,
+    checkpoint: Annotated[
+        Path | None,
+        Option(metavar="FILE", help="Keep the state of training here; an interrupted run goes on from it."),
+    ] = None,
+    seed: Seed = 0,
+    threads: Threads = -1,
+    data_dir: DataDir = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+    debug: Debug = False,
+) -> None:
+    """Learn codes from rows, and write the model.
+
+    Rows come with class labels, tags or judged pairs; some methods need none. The model is one file.
+    """
+    named = "" if method == "gph" else f"-{method}"
+    given = app.settings(option)
+    target = app.destination(output or Path(f"{app.stem(data)}{named}-{bits}.gph"))
+    hasher = _hasher(method, bits, seed, threads, given, checkpoint)
+    source = read(data, data_dir, threads, quiet)
+    taught = _supervision(hasher, method, source)
+    if hasattr(hasher, "n_inducing") and "n_inducing" not in given:
+        hasher.n_inducing = min(hasher.n_inducing, len(source.X))  # more would be a warning that nobody asked for
+    label = f"fitting {method}, {bits} bits, to {len(source.X):,} rows of {source.X.shape[1]:,} features"
+    began = time.perf_counter()
+    with shown.Sweeps(label, getattr(hasher, "max_sweeps", None), quiet, verbose) as watch:
+        if hasattr(hasher, "callback"):
+            hasher.callback = watch
+        hasher.fit(source.X, taught)
+    seconds = time.perf_counter() - began
+    fingerprint = hasher.save(target)
+    score = getattr(hasher, "leave_one_out_score_", None)
+    if as_json:
+        shown.emit(
+            {
+                "model": str(target),
+                "fingerprint": fingerprint,
+                "method": method,
+                "data": source.name,
+                "rows": len(source.X),
+                "features": source.X.shape[1],
+                "bits": bits,
+                "seconds": seconds,
+                "sweeps": len(getattr(hasher, "sweeps_", ())),
+                "leave_one_out_score": score,
+                "parameters": {name: value for name, value in hasher.get_params().items() if name not in NOT_HERE},
+            }
+        )
+        return
+    told = [
+        ("rows", f"{len(source.X):,}"),
+        ("features", f"{source.X.shape[1]:,}"),
+        ("bits", f"{bits}"),
+        ("time", shown.duration(seconds)),
+    ]
+    if score is not None:
+        told.append(("leave-one-out score", f"{score:.4f} (log-likelihood a bit; chance is -0.6931, 0 the best)"))
+    if verbose:
+        told += [(f"  {phase}", shown.duration(taken)) for phase, taken in getattr(hasher, "seconds_", {}).items()]
+    shown.facts(told)
+    shown.say(f"wrote {target} ({shown.size(target.stat().st_size)})")
+
+
+@app.command("gphash encode digits-16.gph digits:test -o codes.npy")
+def encode(
+    model: Model,
+    data: Data,
+    output: Annotated[
+        Path | None,
+        Option("--output", "-o", metavar="FILE", help=".npy, or .npz with probabilities; DATA-codes.npy if not given."),
+    ] = None,
+    probabilities: Annotated[
+        bool, Option("--probabilities", "-p", help="P(bit = 1) as well, in a file .npz: arrays codes, probabilities.")
+    ] = False,
+    threads: Threads = -1,
+    data_dir: DataDir = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Write the codes of rows.
+
+    They are an array, uint8 [rows, bits / 8], packed in the order of numpy.packbits.
+    """
+    import numpy as np
+
+    from gphash import files
+
+    wanted = ".npz" if probabilities else ".npy"
+    target = app.destination(output or Path(f"{app.stem(data)}-codes{wanted}"))
+    if target.suffix != wanted:
+        what = "codes with probabilities are" if probabilities else "codes alone are"
+        raise BadParameter(f"--output {str(target)!r}; {what} a file {wanted}.")
+    hasher = load(model, threads)
+    if probabilities and not hasattr(hasher, "bit_probabilities"):
+        raise ValueError(f"{str(model)!r} is a model of {methods.name_of(hasher)}, which tells no probabilities.")
+    source = read(data, data_dir, threads, quiet)
+    check_width(hasher, model, source)
+    began = time.perf_counter()
+    codes, chances = _encoded(hasher, source.X, probabilities, quiet)
+    seconds = time.perf_counter() - began
+    with files.replacing(target) as file:
+        if chances is None:
+            np.save(file, codes, allow_pickle=False)
+        else:
+            np.savez(file, codes=codes, probabilities=chances)
+    n_bits = hasher.hash_function_.n_bits
+    if as_json:
+        shown.emit(
+            {
+                "codes": str(target),
+                "rows": len(codes),
+                "bits": n_bits,
+                "bytes_per_row": codes.shape[1],
+                "probabilities": probabilities,
+                "seconds": seconds,
+                "model": hasher.fingerprint_,
+            }
+        )
+        return
+    told = f"{len(codes):,} rows of {n_bits} bits, {codes.shape[1]} bytes each"
+    shown.say(f"wrote {target}: {told}{' and their probabilities' if probabilities else ''}")
+
+
+@app.command("gphash evaluate digits-16.gph digits:test --plots figures")
+def evaluate(
+    model: Model,
+    data: Data,
+    stored: Annotated[
+        str | None,
+        Option(
+            metavar="DATA", help="Search among these rows; if not given, each row is searched for among the others."
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        Option("--output", "-o", metavar="FILE", help="The report; MODEL-report.json if not given."),
+    ] = None,
+    plots: Annotated[Path | None, Option(metavar="FOLDER", help="Draw the figures here; needs gphash[plots].")] = None,
+    radius: Annotated[int, Option(min=0, help="Of the Hamming ball in which precision is measured.")] = 2,
+    threads: Threads = -1,
+    data_dir: DataDir = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Measure how well codes find what is similar.
+
+    Give rows that training has not seen: figures on others flatter. The report is a JSON file.
+    """
+    from gphash.evaluation import report
+
+    target = app.destination(output or Path(f"{model.stem}-report.json"))
+    hasher = load(model, threads)
+    source = _judged(read(data, data_dir, threads, quiet), hasher, model)
+    among = None if stored is None else _judged(read(stored, data_dir, threads, quiet), hasher, model)
+    result = measure(hasher, source, among, radius)
+    report.write(target, result)
+    written = [] if plots is None else _draw(report.read(target), plots)
+    if as_json:
+        files = {"report": str(target), "plots": [str(path) for path in written]}
+        shown.emit({**files, "protocol": result["protocol"], "results": _figures(result["results"])})
+        return
+    print_figures(result)
+    for path in (target, *written):
+        shown.say(f"wrote {path}")
+
+
+def load(path: Path, threads: int) -> "Hasher":
+    """A model, to be used with so many threads."""
+    hasher = methods.load(path)
+    hasher.n_jobs = threads
+    return hasher
+
+
+def read(data: str, data_dir: Path | None, threads: int, quiet: bool) -> "Source":
+    """DATA, with progress; what was left out is said."""
+    from gphash.datasets import sources
+
+    with shown.Meter(f"reading {data}", quiet) as progress:
+        source = sources.read(data, data_dir, progress, threads)
+    if source.skipped and not quiet:
+        shown.remark(f"gphash: left out {len(source.skipped)} file(s) of {data!r}, such as: {source.skipped[0].reason}")
+    return source
+
+
+def check_width(hasher: "Hasher", model: Path, source: "Source") -> None:
+    """Refuse rows that are not like those the model was trained on."""
+    wanted, found = hasher.hash_function_.n_features, source.X.shape[1]
+    if wanted != found:
+        raise ValueError(
+            f"{source.name!r} has {found} features a row, and {str(model)!r} was trained on {wanted}; give rows of the "
+            "same kind."
+        )
+
+
+def measure(hasher: "Hasher", source: "Source", stored: "Source | None" = None, radius: int = 2) -> dict[str, Any]:
+    """A report on a trained model: test rows against one another, or against stored rows."""
+    from gphash.evaluation import protocol, report
+    from gphash.evaluation.protocol import Rows
+
+    y, y_stored = _same_classes(source, stored)
+    test = Rows(source.X, y)
+    results = (
+        protocol.leave_one_out(hasher, test, radius=radius)
+        if stored is None
+        else protocol.database(hasher, test, Rows(stored.X, y_stored), radius=radius)
+    )
+    began = time.perf_counter()
+    hasher.encode(source.X)
+    seconds = time.perf_counter() - began
+    phases = getattr(hasher, "seconds_", None)
+    made = {
+        "name": "leave one out within the test rows" if stored is None else "test rows against a database",
+        "training_rows": None,
+        "queries": len(source.X),
+        "database_rows": len(source.X) - 1 if stored is None else len(stored.X),
+        "seed": hasher.get_params(deep=False).get("random_state"),
+        "ties": protocol.TIES,
+        "nothing_to_find": protocol.NOTHING,
+        "rankings": [name for name in ("hamming", "expected") if name in results],
+        "radius": radius,
+    }
+    described = {
+        "name": source.name,
+        "features": source.X.shape[1],
+        "checksum": source.checksum,
+        "database": None if stored is None else {"name": stored.name, "checksum": stored.checksum},
+    }
+    method = {
+        "name": type(hasher).__name__,
+        "parameters": protocol.parameters(hasher),
+        "fingerprint": hasher.fingerprint_,
+        "sweeps": [sweep._asdict() for sweep in getattr(hasher, "sweeps_", ())],
+        "seconds": phases,
+        "training_seconds": sum(phases.values()) if phases else None,
+        "encoding_microseconds": 1e6 * seconds / len(source.X),
+    }
+    return report.make(made, described, method, results)
+
+
+def print_figures(report: dict[str, Any]) -> None:
+    """The figures that most readers want."""
+    results, protocol = report["results"], report["protocol"]
+    shown.say(f"{protocol['queries']:,} queries among {protocol['database_rows']:,} rows, ties averaged over")
+    rows = [
+        shown.Cells(
+            (
+                {"hamming": "Hamming distance", "expected": "expected Hamming distance"}[ranking],
+                _shown(results[ranking]["map"]),
+                _shown(results[ranking].get("precision_within_radius")),
+                _shown(results[ranking]["precision_at_k"].get("10")),
+            )
+        )
+        for ranking in protocol["rankings"]
+    ]
+    shown.table(("ranked by", "mAP", f"precision within {protocol['radius']}", "precision at 10"), rows)
+    codes = results["codes"]
+    shown.say(
+        f"{codes['distinct_codes']:,} distinct codes, {codes['largest_bucket']:,} rows in the largest bucket; "
+        f"{report['method']['encoding_microseconds']:.1f} µs to encode a row"
+    )
+
+
+def _shown(figure: float | None) -> str:
+    return "–" if figure is None else f"{figure:.4f}"
+
+
+def _hasher(
+    method: str, bits: int, seed: int, threads: int, given: dict[str, Any], checkpoint: Path | None
+) -> "Hasher":
+    """A method with its parameters, all of them checked before any row is read."""
+    kind = methods.find(method)
+    known = set(kind().get_params(deep=False))
+    for name in given:
+        if name in ELSEWHERE:
+            raise BadParameter(f"--set {name}: give {ELSEWHERE[name]} instead.")
+        if name not in known - NOT_HERE:
+            raise ValueError(f"unknown parameter {name!r}; {method} has {', '.join(sorted(known - NOT_HERE))}.")
+    if checkpoint is not None and "checkpoint" not in known:
+        keeping = [name for name, other in methods.METHODS.items() if "checkpoint" in other().get_params(deep=False)]
+        raise ValueError(f"{method} keeps no checkpoints ({', '.join(keeping)} does); leave --checkpoint out.")
+    kept = {} if checkpoint is None else {"checkpoint": checkpoint}
+    hasher = kind(n_bits=bits, random_state=seed, n_jobs=threads, **given, **kept)
+    nothing: Any = None
+    try:
+        hasher.fit(nothing)
+    except ValueError as error:
+        # Methods look at their parameters before they look at rows.
+        if not str(error).startswith("X is None"):
+            raise
+    return hasher
+
+
+def _supervision(hasher: "Hasher", method: str, source: "Source") -> Any:
+    """What to learn from; a method that cannot is told apart from those that can."""
+    if not hasher.takes:
+        return None
+    taught = source.supervision
+    if taught is None:
+        others = [name for name, kind in methods.METHODS.items() if not kind.takes]
+        raise ValueError(
+            f"{source.name!r} has neither labels nor tags nor pairs for {method} to learn from; give DATA with them, "
+            f"or a --method that learns without: {', '.join(others)}."
+        )
+    kind = "pairs" if source.y is None else "labels" if source.y.ndim == 1 else "tags"
+    if kind not in hasher.takes:
+        others = [name for name, one in methods.METHODS.items() if kind in one.takes]
+        raise ValueError(
+            f"{source.name!r} has {kind}, and {method} learns from {' or '.join(hasher.takes)} only; "
+            f"a --method that learns from {kind}: {', '.join(others)}."
+        )
+    return taught
+
+
+def _encoded(
+    hasher: "Hasher", X: "NDArray[np.float32]", probabilities: bool, quiet: bool
+) -> "tuple[NDArray[np.uint8], NDArray[Any] | None]":
+    """Codes, and probabilities if wanted, a block of rows at a time."""
+    import numpy as np
+
+    codes, chances = [], []
+    with shown.Meter("encoding", quiet) as progress:
+        for start in range(0, len(X), BLOCK):
+            some = X[start : start + BLOCK]
+            codes.append(hasher.encode(some))
+            if probabilities:
+                chances.append(hasher.bit_probabilities(some).astype(np.float32))
+            progress(min(start + BLOCK, len(X)), len(X))
+    return np.concatenate(codes), np.concatenate(chances) if probabilities else None
+
+
+def _judged(source: "Source", hasher: "Hasher", model: Path) -> "Source":
+    """Rows that can be judged by labels or tags."""
+    if source.y is None:
+        raise ValueError(f"{source.name!r} has neither labels nor tags to judge by; give DATA that has.")
+    check_width(hasher, model, source)
+    return source
+
+
+def _same_classes(source: "Source", stored: "Source | None") -> "tuple[Any, Any]":
+    """Labels or tags of both, so that equal ones mean the same class."""
+    import numpy as np
+
+    if stored is None or source.classes == stored.classes:
+        return source.y, None if stored is None else stored.y
+    assert source.y is not None
+    assert stored.y is not None
+    if source.y.ndim != stored.y.ndim:
+        raise ValueError(
+            f"one of {source.name!r} and {stored.name!r} has labels, the other tags; give both of one kind."
+        )
+    if source.y.ndim == 1:
+        return np.array(source.classes)[source.y], np.array(stored.classes)[stored.y]
+    names = sorted({*source.classes, *stored.classes})
+    both = []
+    for own, y in ((source.classes, source.y), (stored.classes, stored.y)):
+        tags = np.zeros((len(y), len(names)), dtype=np.uint8)
+        tags[:, [names.index(name) for name in own]] = y
+        both.append(tags)
+    return both[0], both[1]
+
+
+def _figures(results: dict[str, Any]) -> dict[str, Any]:
+    """Results without curves and single bits, which the report has."""
+    return {
+        name: {key: value for key, value in part.items() if key not in ("curve", "bits")}
+        for name, part in results.items()
+    }
+
+
+def _draw(report: dict[str, Any], folder: Path) -> list[Path]:
+    """Figures of a report, as files of a folder."""
+    from gphash.evaluation import canvas, plots
+
+    written = canvas.save(plots.precision_recall([report]), folder / "precision-recall")
+    written += canvas.save(plots.codes(report), folder / "codes")
+    if report["method"]["sweeps"]:
+        written += canvas.save(plots.training_trace(report), folder / "training")
+    return written

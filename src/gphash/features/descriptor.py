@@ -1,0 +1,66 @@
+"""How one picture becomes a row of features: what an index has to remember to be asked with pictures."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gphash.features import gist, greys
+
+NAMES = ("gist", "pixels")
+MAX_SIDE = 4096
+"""Of the picture that "pixels" flattens: a shape from a file must not ask for any amount of memory."""
+
+
+class Descriptor(NamedTuple):
+    """How pictures become rows.
+
+    name
+        "gist" (`gphash.features.gist`), or "pixels": the grey picture itself, from 0 to 1, flattened.
+    shape
+        Height and width to which "pixels" brings every picture by area averaging; () for gist.
+    """
+
+    name: str
+    shape: tuple[int, ...] = ()
+
+    @property
+    def n_features(self) -> int:
+        """Length of a row."""
+        return gist.DIMENSION if self.name == "gist" else int(np.prod(self.shape))
+
+    def describe(self, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """One picture, uint8 [H, W] or [H, W, 3], as a row, float32 [n_features]."""
+        if self.name == "gist":
+            return gist.describe_one(pixels)
+        if np.asarray(pixels).dtype != np.uint8:
+            raise ValueError(f"pixels has dtype {np.asarray(pixels).dtype}; wanted is uint8, from 0 to 255")
+        grey = greys.grey(greys.check_image(pixels, 1, "pixels")[None])
+        height, width = self.shape
+        (resized,) = greys.resize(grey, height, width)
+        row: NDArray[np.float32] = np.divide(resized.ravel(), np.float32(255), dtype=np.float32)
+        return row
+
+    def to_meta(self) -> dict[str, Any]:
+        """What JSON can hold, for `from_meta`."""
+        return {"name": self.name, "shape": list(self.shape)}
+
+    @classmethod
+    def from_meta(cls, meta: dict[str, Any] | None) -> "Descriptor | None":
+        """The descriptor of which `to_meta` gave this; None stays None.
+
+        Raises
+        ------
+        ValueError
+            If it describes none that is known here.
+        """
+        if meta is None:
+            return None
+        name, shape = meta.get("name"), meta.get("shape")
+        given = shape if isinstance(shape, list) else [None]
+        sides = tuple(side for side in given if type(side) is int and 1 <= side <= MAX_SIDE)
+        if name not in NAMES or len(sides) != len(given) or len(sides) != (2 if name == "pixels" else 0):
+            raise ValueError(
+                f"descriptor={meta!r}; wanted is the name 'gist' with the shape [], or 'pixels' with [height, width]"
+            )
+        return cls(name, sides)

@@ -1,0 +1,152 @@
+"""`NAME.added`: a folder with a file for every item that was added after an index was built.
+
+A file is a container of kind "added": labels and code in its meta, and the bytes of the picture. It is written before
+the journal of the index names the item, and removed after. So a file without an item in the index is one of a writer
+that was killed: readers pass it over, and the next writer removes it.
+"""
+
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gphash import files, persistence
+from gphash.gallery.records import NoPictureError
+from gphash.persistence import FormatError
+
+KIND = "added"
+
+_NAME = re.compile(r"(-?[0-9]{1,19})\.item")
+_LEFT = re.compile(r"\.gphash-[0-9a-f]+-[0-9a-f]+\.tmp")
+
+
+class Record(NamedTuple):
+    """An added item.
+
+    labels
+        Names of its class, or of its tags.
+    code
+        Packed.
+    has_picture
+        Whether the file has one.
+    described
+        Whether the code was made from that picture.
+    """
+
+    labels: tuple[str, ...]
+    code: bytes
+    has_picture: bool
+    described: bool
+
+
+class Found(NamedTuple):
+    """What a folder holds.
+
+    records
+        By id.
+    foreign
+        Ids of files that belong to items that are no more.
+    unreadable
+        Ids of files that are damaged.
+    """
+
+    records: dict[int, Record]
+    foreign: set[int]
+    unreadable: set[int]
+
+
+def read(folder: Path, belongs: str) -> Found:
+    """All records that belong to a file of items, by its fingerprint; pictures stay in their files."""
+    found = Found({}, set(), set())
+    for id, path in _files(folder):
+        # A record that cannot be read costs its item the labels, not the gallery its other items.
+        try:
+            record = _record(id, path, belongs)
+        except FileNotFoundError:
+            continue
+        except (FormatError, OSError):
+            found.unreadable.add(id)
+            continue
+        if record is None:
+            found.foreign.add(id)
+        else:
+            found.records[id] = record
+    return found
+
+
+def write(folder: Path, belongs: str, id: int, record: Record, picture: bytes | None) -> None:
+    """Write a record; it is on disk when this returns."""
+    if not folder.is_dir():
+        folder.mkdir()
+        files.sync_folder(folder.parent)
+    meta: dict[str, persistence.JSON] = {
+        "belongs": belongs,
+        "id": id,
+        "labels": list(record.labels),
+        "code": record.code.hex(),
+        "described": record.described,
+    }
+    arrays: dict[str, NDArray[Any]] = {} if picture is None else {"picture": np.frombuffer(picture, np.uint8)}
+    persistence.write(_place(folder, id), KIND, meta, arrays)
+
+
+def picture(folder: Path, id: int) -> bytes:
+    """The picture of an item; a NoPictureError if it has none."""
+    try:
+        stored = persistence.read(_place(folder, id), KIND)
+    except (FileNotFoundError, FormatError) as error:
+        raise NoPictureError(f"the picture of item {id} cannot be read: {error}") from error
+    if "picture" not in stored.arrays:
+        raise NoPictureError(f"item {id} has no picture.")
+    return stored.arrays["picture"].tobytes()
+
+
+def delete(folder: Path, id: int) -> None:
+    """Remove a record, if it is there."""
+    _place(folder, id).unlink(missing_ok=True)
+
+
+def sweep(folder: Path, is_stray: Callable[[int], bool]) -> None:
+    """Remove records of ids that are strays, and what killed writers left."""
+    for id, path in _files(folder):
+        if is_stray(id):
+            path.unlink(missing_ok=True)
+    for name in _names(folder):
+        if _LEFT.fullmatch(name):
+            (folder / name).unlink(missing_ok=True)
+
+
+def _record(id: int, path: Path, belongs: str) -> Record | None:
+    if not stat.S_ISREG(path.lstat().st_mode):
+        return None
+    described = persistence.describe(path)
+    meta = described.meta
+    try:
+        if described.kind != KIND or meta["id"] != id or meta["belongs"] != belongs:
+            return None
+        labels = tuple(str(name) for name in meta["labels"])
+        return Record(labels, bytes.fromhex(meta["code"]), "picture" in described.arrays, bool(meta["described"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise FormatError(f"{str(path)!r} is no record of an added item ({error!r})") from error
+
+
+def _files(folder: Path) -> Iterator[tuple[int, Path]]:
+    for name in _names(folder):
+        if match := _NAME.fullmatch(name):
+            yield int(match[1]), folder / name
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except FileNotFoundError:
+        return []
+
+
+def _place(folder: Path, id: int) -> Path:
+    return folder / f"{id}.item"

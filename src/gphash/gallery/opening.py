@@ -1,0 +1,158 @@
+"""The files of a gallery: the index, its items and what was added, found together or refused."""
+
+import contextlib
+import os
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gphash import files, methods, persistence
+from gphash.contract import Hasher
+from gphash.gallery import added, items
+from gphash.gallery.added import Record
+from gphash.gallery.items import Items
+from gphash.index import storage
+from gphash.index.hamming_index import HammingIndex
+from gphash.persistence import FormatError
+
+Location: TypeAlias = str | os.PathLike[str]
+
+ATTEMPTS = 20
+
+
+def open_together(path: Location, writable: bool) -> tuple[HammingIndex, Items, dict[int, Record]]:
+    """An index with its items, and the records of those that were added."""
+    for _ in range(ATTEMPTS):
+        before = _stamps(path)
+        index = HammingIndex.open(path, writable=writable)
+        try:
+            known, records = _identify(path, index, writable)
+        except BaseException as error:
+            index.close()
+            # Somebody may have replaced the files between our looks at them; then the next look agrees.
+            if writable or not isinstance(error, FormatError) or _stamps(path) == before:
+                raise
+            continue
+        return index, known, records
+    raise FormatError(f"the files of {os.fspath(path)!r} change faster than they can be read.")
+
+
+def _stamps(path: Location) -> list[tuple[int, ...]]:
+    """What differs when a file of a gallery has been changed."""
+    found: list[tuple[int, ...]] = []
+    for suffix in ("", ".journal", ".items", ".items.next", ".added"):
+        try:
+            status = os.stat(beside(path, suffix))
+        except FileNotFoundError:
+            found.append(())
+        else:
+            found.append((status.st_ino, status.st_size, status.st_mtime_ns))
+    return found
+
+
+def _identify(path: Location, index: HammingIndex, writable: bool) -> tuple[Items, dict[int, Record]]:
+    """The items of an index, which may still wait for their place, and the records that go with them."""
+    packed, ids = index.items()
+    faults = []
+    choices: list[tuple[int, Path, Items, dict[int, Record]]] = []
+    for place in (beside(path, ".items"), waiting := beside(path, ".items.next")):
+        try:
+            known = items.read(place)
+        except FileNotFoundError:
+            continue
+        except FormatError as error:
+            faults.append((place, str(error)))
+            continue
+        records = _records(path, known, packed, ids)
+        later = np.isin(ids, np.fromiter(records, np.int64, len(records)))
+        if fault := items.fault(known, packed, ids, later, index.model):
+            faults.append((place, f"{str(place)!r} does not belong to the index {os.fspath(path)!r}: {fault}"))
+        else:
+            choices.append((int((known.rows(ids) >= 0).sum()), place, known, records))
+    if choices:
+        _, place, known, records = max(choices, key=lambda choice: choice[0])  # the first of several
+    else:
+        for place, reason in faults:
+            if place != waiting:
+                raise FormatError(reason)
+        place = beside(path, ".items")
+        known = items.nothing(packed.shape[1], Path(path).stem)
+        records = _records(path, known, packed, ids)
+    if writable:
+        if place == waiting:
+            settle(path)
+        folder = beside(path, ".added")
+        found = added.read(folder, known.fingerprint)
+        kept = set(records) | (found.unreadable & set(ids.tolist()) if found.unreadable else set())
+        added.sweep(folder, lambda id: id not in kept)
+    return known, records
+
+
+def _records(path: Location, known: Items, packed: NDArray[np.uint8], ids: NDArray[np.int64]) -> dict[int, Record]:
+    """Records of items that are in the index with the same code; empty ones where a file cannot be read."""
+    found = added.read(beside(path, ".added"), known.fingerprint)
+
+    def code(number: int) -> bytes | None:
+        place = int(np.searchsorted(ids, number))
+        return packed[place].tobytes() if place < len(ids) and int(ids[place]) == number else None
+
+    records = {number: record for number, record in found.records.items() if code(number) == record.code}
+    for number in found.unreadable:
+        stored, row = code(number), known.row(number)
+        if stored is not None and (row < 0 or known.codes[row].tobytes() != stored):
+            records[number] = Record((), stored, False, False)
+    return records
+
+
+def settle(path: Location) -> None:
+    """Give items that wait their place; somebody else may have done so."""
+    with contextlib.suppress(FileNotFoundError):
+        os.replace(beside(path, ".items.next"), beside(path, ".items"))
+    files.sync_folder(beside(path, "").parent)
+
+
+def beside(path: Location, suffix: str) -> Path:
+    """A file beside the index; if that is a link, beside what it points to."""
+    target = Path(os.path.realpath(path))
+    return target.with_name(target.name + suffix)
+
+
+def check_replaceable(path: Location) -> None:
+    """Refuse to write an index over something else."""
+    if not os.path.exists(path) or os.path.isdir(path):  # folders are refused by the index
+        return
+    kind = persistence.describe(path).kind
+    if kind != storage.KIND:
+        raise ValueError(f"path={os.fspath(path)!r} holds {kind!r}, no index; give another name.")
+
+
+def load(model: Location) -> Hasher:
+    """A model from its file, for rows without column names."""
+    if not os.path.isfile(model):
+        raise FileNotFoundError(f"the model {os.fspath(model)!r} is not there; give model=, the file that save wrote.")
+    hasher = methods.load(model)
+    # Rows of a gallery have no column names that could differ from those of the training.
+    hasher.__dict__.pop("feature_names_in_", None)
+    return hasher
+
+
+def check_model(hasher: Hasher, index: HammingIndex, known: Items, model: Path, path: Location) -> None:
+    """Refuse a model that has not made the codes of an index."""
+    wanted, given = index.model or known.model_fingerprint, hasher.fingerprint_
+    if wanted and wanted != given:
+        raise ValueError(
+            f"model={str(model)!r} has the fingerprint {given[:12]}…, but the index {os.fspath(path)!r} holds codes of "
+            f"the model {wanted[:12]}…; give the model that made them, or build the index again."
+        )
+    if hasher.hash_function_.n_bits != index.n_bits:
+        raise ValueError(
+            f"model={str(model)!r} makes codes of {hasher.hash_function_.n_bits} bits, but the index "
+            f"{os.fspath(path)!r} holds codes of {index.n_bits}; give the model that made them."
+        )
+    if known.descriptor is not None and known.descriptor.n_features != hasher.n_features_in_:
+        raise FormatError(
+            f"the items of {os.fspath(path)!r} are described by {known.descriptor.n_features} numbers, and the model "
+            f"takes {hasher.n_features_in_}."
+        )

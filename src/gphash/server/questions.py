@@ -1,0 +1,110 @@
+"""What clients may ask: the bodies of requests, checked."""
+
+from typing import Annotated, Any, Literal, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from gphash.server.failures import Failure, wrong
+
+Id = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
+Row = Annotated[list[float], Field(min_length=1, max_length=1_000_000)]
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+Q = TypeVar("Q", bound=BaseModel)
+
+_STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, frozen=True)
+_FORM = ConfigDict(strict=False, extra="forbid", frozen=True)  # fields of forms are texts
+
+
+def _exactly_one(*names: str) -> dict[str, Any]:
+    """For the schema: one of these fields, and not null."""
+    return {"oneOf": [{"required": [name], "properties": {name: {"not": {"type": "null"}}}} for name in names]}
+
+
+class Options(BaseModel):
+    """How to search."""
+
+    model_config = _STRICT
+    k: int = Field(10, ge=1, le=2**31 - 1, description="how many neighbours")
+    ranking: Literal["hamming", "expected"] = "hamming"
+    radius: int | None = Field(None, ge=0, le=2**31 - 1, description="only items within this Hamming distance")
+    label: Name | None = Field(None, description="only items of this class or with this tag")
+
+
+class SearchJson(Options):
+    """A search by an item or by features."""
+
+    model_config = ConfigDict(**_STRICT, json_schema_extra=_exactly_one("id", "features"))
+    id: Id | None = Field(None, description="an item, which is left out of its own neighbours")
+    features: Row | None = Field(None, description="a row as the model was fitted on")
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if (self.id is None) == (self.features is None):
+            raise ValueError("wanted is exactly one of id and features")
+        return self
+
+
+class SearchForm(Options):
+    """A search by a picture."""
+
+    model_config = _FORM
+
+
+class EncodeJson(BaseModel):
+    """Rows to encode."""
+
+    model_config = _STRICT
+    features: list[Row] = Field(min_length=1)
+
+
+class EncodeForm(BaseModel):
+    """A picture to encode has no further fields."""
+
+    model_config = _FORM
+
+
+class ItemJson(BaseModel):
+    """A new item by its features."""
+
+    model_config = _STRICT
+    features: Row
+    label: Name | None = None
+    tags: list[Name] | None = Field(None, max_length=1000)
+    id: Id | None = Field(None, description="the next free one if null")
+
+
+class ItemForm(BaseModel):
+    """What is said of a new item that is given by its picture."""
+
+    model_config = _FORM
+    label: Name | None = None
+    tags: str | None = Field(None, max_length=10_000, description="separated by ;")
+    id: Id | None = None
+
+
+def from_json(kind: type[Q], body: bytes) -> Q:
+    """Read a body of JSON."""
+    try:
+        return kind.model_validate_json(body)
+    except ValidationError as error:
+        raise _failure(error) from None
+
+
+def from_form(kind: type[Q], fields: dict[str, str]) -> Q:
+    """Read the fields of a form; empty ones are as good as absent."""
+    try:
+        return kind.model_validate({name: value for name, value in fields.items() if value != ""})
+    except ValidationError as error:
+        raise _failure(error) from None
+
+
+def _failure(error: ValidationError) -> Failure:
+    """The first fault, without what the client sent."""
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    text = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "json_invalid":
+        return Failure(400, "malformed_json", f"the body is no JSON: {text.removeprefix('Invalid JSON: ')}.")
+    place = first["loc"]
+    argument = str(place[0])[:100] if place else None
+    where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}"[:100] for part in place).removeprefix(".")
+    return wrong(f"{where}: {text}." if where else f"{text}.", argument)

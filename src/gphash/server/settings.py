@@ -1,0 +1,113 @@
+"""What whoever starts the service decides."""
+
+import ipaddress
+import os
+from typing import NamedTuple
+
+
+class Settings(NamedTuple):
+    """How the service listens, whom it answers, and how much it takes.
+
+    host, port
+        Where it listens; port 0 is any free one.
+    model
+        Where the model is, if not where the index says.
+    writable
+        Whether items may be added and removed.
+    read_token, write_token
+        What `Authorization: Bearer` must say to read and to write; the write token may read, too. None asks for none.
+    no_token
+        Allow other hosts than this machine although there is no token.
+    hosts
+        Names by which the service may be called (the header Host, without the port). None is any, but on a loopback
+        address without a read token only names of this machine: a page elsewhere could otherwise point its own name
+        here and read everything.
+    max_k, max_rows
+        Most neighbours of a search, and most rows to encode at once.
+    max_body_bytes, max_picture_pixels
+        Larger bodies and pictures are refused.
+    max_in_work
+        Requests worked on at once; more are asked to come back.
+    upload_threads, upload_queue
+        Pictures described at once, and those that may wait for it.
+    body_seconds
+        How long a client may take to send its body.
+    watch_seconds
+        How often to see whether others have replaced the files; 0 never. A writable service is the only writer.
+    shutdown_seconds
+        How long requests may take to finish once the service was told to stop.
+    log_requests
+        Whether every request is one line on standard error.
+    search_removed
+        Answer every search with the first one's neighbours: what everything else costs, for benchmarks/serving.py.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    model: str | os.PathLike[str] | None = None
+    writable: bool = False
+    read_token: str | None = None
+    write_token: str | None = None
+    no_token: bool = False
+    hosts: tuple[str, ...] | None = None
+    max_k: int = 1000
+    max_rows: int = 1000
+    max_body_bytes: int = 16_000_000
+    max_picture_pixels: int = 64_000_000
+    max_in_work: int = 256
+    upload_threads: int = 2
+    upload_queue: int = 64
+    body_seconds: float = 30.0
+    watch_seconds: float = 2.0
+    shutdown_seconds: int = 30
+    log_requests: bool = True
+    search_removed: bool = False
+
+
+LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
+
+
+def check(settings: Settings) -> None:
+    """Refuse what cannot be meant, with one sentence."""
+    if not 0 <= settings.port <= 65535:
+        raise ValueError(f"port is {settings.port}; wanted is a number from 0 (any free one) to 65535.")
+    for name in ("max_k", "max_rows", "max_body_bytes", "max_picture_pixels", "max_in_work", "upload_threads"):
+        if (value := getattr(settings, name)) < 1:
+            raise ValueError(f"{name} is {value}; wanted is at least 1.")
+    for name in ("upload_queue", "watch_seconds", "shutdown_seconds"):
+        if (value := getattr(settings, name)) < 0:
+            raise ValueError(f"{name} is {value}; wanted is at least 0.")
+    if settings.body_seconds <= 0:
+        raise ValueError(f"body_seconds is {settings.body_seconds}; wanted is more than 0.")
+    for name in ("read_token", "write_token"):
+        token = getattr(settings, name)
+        if token is not None and not (token and token.isascii() and token.isprintable() and " " not in token):
+            raise ValueError(f"{name} is empty or has spaces or letters beyond ASCII; wanted are printable characters.")
+    if settings.writable and settings.read_token and not settings.write_token:
+        raise ValueError(
+            "write_token is not given, but read_token is; a writable service that asks for one needs both."
+        )
+    needed = [settings.read_token, settings.write_token] if settings.writable else [settings.read_token]
+    if not is_loopback(settings.host) and not all(needed) and not settings.no_token:
+        which = "read_token and write_token" if settings.writable else "read_token"
+        raise ValueError(
+            f"host is {settings.host!r}, which other machines can reach, and there is no {which}; give it, or say with "
+            "no_token (--no-token) that anybody may come in."
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach the address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def allowed_hosts(settings: Settings) -> frozenset[str] | None:
+    """Names that the header Host may have; None if any."""
+    if settings.hosts is not None:
+        return frozenset(name.lower() for name in settings.hosts)
+    if is_loopback(settings.host) and settings.read_token is None:
+        return frozenset({*LOOPBACK_NAMES, settings.host})
+    return None

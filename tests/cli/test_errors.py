@@ -1,0 +1,154 @@
+"""Errors: one line that says what to do, exit code 1, or 2 for what the command line itself refuses."""
+
+import numpy as np
+import pytest
+
+from tests.cli.running import gphash, inside
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save(tmp_path / "plain.npy", np.random.default_rng(0).normal(size=(20, 5)))
+    np.savez(tmp_path / "labelled.npz", X=np.random.default_rng(0).normal(size=(20, 5)), y=np.arange(20) % 2)
+    (tmp_path / "text.txt").write_text("no array")
+    (tmp_path / "odd.json").write_text("{}")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        ("fit imagenet", 1, "unknown data 'imagenet'; give one of toy, digits"),
+        ("fit digits -m svm", 1, "unknown method 'svm'; give one of gph, hadamard-ridge"),
+        ("fit plain.npy", 1, "has neither labels nor tags nor pairs for gph to learn from"),
+        ("fit plain.npy", 1, "learns without: itq, pcah, spectral, klsh, lsh"),
+        ("fit digits --set n_inducing", 2, "give NAME=VALUE"),
+        ("fit digits --set colour=red", 1, "unknown parameter 'colour'; gph has balance_pairs"),
+        ("fit imagenet --set n_inducing=many", 1, "n_inducing='many'; give a whole number"),
+        ("fit imagenet -m ksh --set n_labelled=0", 1, "n_labelled=0; give a whole number"),
+        ("fit digits --set n_bits=4", 2, "give --bits instead"),
+        ("fit digits --set callback=4", 1, "unknown parameter 'callback'"),
+        ("fit digits --bits 0", 2, "Invalid value for '--bits'"),
+        ("fit digits --bits many", 2, "Invalid value for '--bits'"),
+        ("fit digits -m lsh --checkpoint run", 1, "lsh keeps no checkpoints (gph does)"),
+        ("fit digits -o nowhere/m.gph", 2, "lies in a folder that does not exist"),
+        ("fit digits -o .", 2, "is a folder; give the name of a file"),
+        ("fit digits --threads 0", 2, "--threads is 0"),
+        ("fit", 2, "Missing argument"),
+        ("encode none.gph digits", 1, "'none.gph': no such file or directory."),
+        ("encode text.txt digits", 1, "'text.txt'"),
+        ("encode none.gph digits -o codes.csv", 2, "codes alone are a file .npy"),
+        ("encode none.gph digits -p -o codes.npy", 2, "codes with probabilities are a file .npz"),
+        ("evaluate none.gph digits", 1, "'none.gph': no such file"),
+        ("evaluate none.gph digits --radius -1", 2, "Invalid value for '--radius'"),
+        ("index none.gph digits", 1, "'none.gph': no such file"),
+        ("search none.index id:1", 1, "none.index"),
+        ("search none.index id:1 --show sheet.bmp", 2, "ends in .png, .svg, .pdf"),
+        ("search none.index plain.npy --show sheet.png", 2, "rows of features have no picture"),
+        ("search none.index id:1 --ranking best", 2, "Invalid value for '--ranking'"),
+        ("serve none.index", 1, "there is no index 'none.index'; gphash index makes one."),
+        ("serve none.index --host 0.0.0.0", 1, "--no-token"),
+        ("serve none.index --read-token-file none", 1, "'none': no such file"),
+        ("serve none.index --port 0 --open", 2, "--open needs to know the address"),
+        ("serve none.index --token secret", 2, "No such option"),
+        ("info none", 1, "'none': no such file or directory."),
+        ("info text.txt", 1, "'text.txt' is no file of gphash."),
+        ("info odd.json", 1, "'odd.json' is no file of gphash."),
+        ("info .", 1, "'.' is a folder; gphash data . describes"),
+        ("data imagenet", 1, "unknown data 'imagenet'"),
+        ("data digits:half", 1, "half"),
+        ("demo -o text.txt", 1, "'text.txt' is a file; give the name of a folder."),
+        ("nonsense", 2, "No such command"),
+    ],
+)
+def test_errors_say_what_to_do_and_write_nothing(here, arguments, code, message):
+    before = sorted(path.name for path in here.iterdir())
+    found = inside(*arguments.split())
+    assert found.exit_code == code, found.output
+    assert message in " ".join(found.stderr.split())
+    assert found.stdout == ""
+    if code == 1:
+        assert len(found.stderr.splitlines()) == 1
+    assert sorted(path.name for path in here.iterdir()) == before
+
+
+def test_a_method_that_cannot_learn_from_pairs_names_those_that_can(here):
+    pairs = np.array([[0, 1], [1, 2], [2, 3]])
+    np.savez("pairs.npz", X=np.eye(4, 5), pairs=pairs, similar=np.array([1, -1, 1]))
+    found = inside("fit", "pairs.npz", "-m", "sdh")
+    assert found.exit_code == 1
+    assert "'pairs.npz' has pairs, and sdh learns from labels" in found.stderr
+    assert "a --method that learns from pairs: gph" in found.stderr
+
+
+@pytest.fixture
+def small(here):
+    assert inside("fit", "labelled.npz", "-m", "lsh", "--bits", 4, "-o", "small.gph").exit_code == 0
+    return here
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("encode small.gph digits", "'digits' has 64 features a row, and 'small.gph' was trained on 5"),
+        ("encode small.gph plain.npy -p", "a model of lsh, which tells no probabilities"),
+        ("evaluate small.gph plain.npy", "neither labels nor tags to judge by"),
+        ("evaluate small.gph digits", "'small.gph' was trained on 5"),
+        ("index small.gph digits", "'small.gph' was trained on 5"),
+    ],
+)
+def test_rows_that_do_not_fit_the_model(small, arguments, message):
+    found = inside(*arguments.split())
+    assert found.exit_code == 1, found.output
+    assert message in found.stderr
+    assert len(found.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("query", "code", "message"),
+    [
+        ("id:99", 1, "99"),
+        ("id:seven", 2, "give id: and a whole number"),
+        ("cat.jpg", 1, "'cat.jpg' is no file; give a picture"),
+        ("wide.npy", 1, "64"),
+        ("flat.npy", 1, "wanted are rows of features"),
+        ("broken.npy", 1, "is no array that numpy.load reads"),
+        ("text.txt", 1, "descri"),
+    ],
+)
+def test_queries_that_cannot_be(small, query, code, message):
+    assert inside("index", "small.gph", "labelled.npz").exit_code == 0
+    np.save("wide.npy", np.zeros(64))
+    np.save("flat.npy", np.array(["word"]))
+    (small / "broken.npy").write_text("nothing")
+    found = inside("search", "labelled.index", query)
+    assert found.exit_code == code, found.output
+    assert message in found.stderr
+
+
+def test_expected_distance_needs_probabilities(small):
+    assert inside("index", "small.gph", "labelled.npz").exit_code == 0
+    found = inside("search", "labelled.index", "plain.npy", "--ranking", "expected")
+    assert found.exit_code == 1
+    assert "probabilit" in found.stderr
+
+
+def test_an_unforeseen_error_asks_for_a_report(here, monkeypatch):
+    monkeypatch.setattr("gphash.datasets.sources.read", lambda *_: {}["key"])
+    found = inside("data", "digits")
+    assert found.exit_code == 1
+    assert found.stderr == "gphash: KeyError: 'key' (not foreseen: run it with --debug, and report what that shows)\n"
+    assert isinstance(inside("data", "digits", "--debug").exception, KeyError)
+
+
+def test_debug_shows_where_an_error_comes_from():
+    assert isinstance(inside("data", "imagenet", "--debug").exception, ValueError)
+
+
+def test_a_warning_is_a_line_unless_quiet(here):
+    arguments = ("fit", "labelled.npz", "--bits", 2, "--set", "n_inducing=50", "-o", here / "w.gph")
+    found = gphash(*arguments, cwd=here)
+    assert "gphash: n_inducing=50 exceeds the 20 rows of X" in found.stderr
+    assert "UserWarning" not in found.stderr
+    assert gphash(*arguments, "--quiet", cwd=here).stderr == ""

@@ -1,0 +1,32 @@
+"""Ctrl-C, for real: nothing half-written is left, and what can go on goes on."""
+
+from gphash import load
+from tests.cli.running import interrupt_at, told
+
+LONG = ("digits", "--bits", 48, "--set", "n_inducing=800", "--set", "n_starts=1")
+
+
+def test_without_a_checkpoint_nothing_is_left(tmp_path):
+    code, said = interrupt_at("sweep 1:", "fit", *LONG, cwd=tmp_path)
+    assert code == 130
+    assert said.splitlines()[-1] == "gphash: interrupted; nothing was written."
+    assert "Traceback" not in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_with_a_checkpoint_the_run_goes_on_and_ends_the_same(tmp_path):
+    code, said = interrupt_at("sweep 1:", "fit", *LONG, "--checkpoint", "run", cwd=tmp_path)
+    assert code == 130
+    assert "run the same command again to go on" in said
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+    assert told("info", "run", cwd=tmp_path)["kind"] == "checkpoint"
+    resumed = told("fit", *LONG, "--checkpoint", "run", cwd=tmp_path)
+    whole = told("fit", *LONG, "-o", "whole.gph", cwd=tmp_path)
+    assert resumed["fingerprint"] == whole["fingerprint"] == load(tmp_path / "digits-48.gph").fingerprint_
+
+
+def test_while_it_reads_nothing_is_left_either(tmp_path):
+    code, said = interrupt_at("fitting", "fit", *LONG, cwd=tmp_path)
+    assert code == 130
+    assert said.splitlines()[-1] == "gphash: interrupted; nothing was written."
+    assert list(tmp_path.iterdir()) == []

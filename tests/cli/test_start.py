@@ -1,0 +1,132 @@
+"""Starting: help answers at once, names cost nothing, the package is what it was for whoever imports it."""
+
+import resource
+import subprocess
+import sys
+from importlib import metadata
+
+import pytest
+
+import gphash
+from gphash import methods
+from gphash.cli import app, comparing, shown
+from gphash.datasets import registry
+from gphash.experiments import paper
+from gphash.experiments import reproduce as reproducing
+from tests.cli.running import COMMAND, ENVIRONMENT, inside
+
+COMMANDS = (
+    "fit", "encode", "evaluate", "index", "search", "serve", "info", "data", "compare", "reproduce", "demo",
+)  # fmt: skip
+HEAVY = ("numpy", "scipy", "sklearn", "numba", "matplotlib", "PIL", "fastapi", "uvicorn")
+
+
+def loaded_after(code):
+    script = f"{code}\nimport sys\nfound = [name for name in {HEAVY!r} if name in sys.modules]\nprint(found)"
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return found.stdout.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import gphash",
+        "import gphash.cli.main",
+        "from gphash.methods import METHODS; list(METHODS)",
+        "from gphash.datasets.registry import NAMES",
+        "from typer.testing import CliRunner; from gphash.cli.main import app; CliRunner().invoke(app, ['fit', '-h'])",
+    ],
+)
+def test_names_and_help_import_nothing_heavy(code):
+    assert loaded_after(code) == "[]"
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("fit", "--help")])
+def test_help_answers_at_once(arguments):
+    def seconds():
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([*COMMAND, *arguments], env=ENVIRONMENT, capture_output=True, check=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    # Of the processor, not of the clock: other work on the machine is not ours.
+    assert min(seconds() for _ in range(3)) < 0.5
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_with_an_example(name):
+    found = inside(name, "--help")
+    assert found.exit_code == 0
+    assert f"gphash {name}" in found.stdout.split("Examples:")[1]
+    assert "--debug" in found.stdout
+
+
+def test_help_lists_all_commands_in_order():
+    listed = inside("--help").stdout.split("Commands:")[1]
+    assert [line.split()[0] for line in listed.splitlines() if line.startswith("  ")][: len(COMMANDS)] == list(COMMANDS)
+
+
+def test_the_package_offers_what_it_did():
+    assert set(gphash.__all__) <= set(dir(gphash))
+    for name in gphash.__all__:
+        assert getattr(gphash, name) is not None
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        gphash.nothing  # noqa: B018
+
+
+def test_methods_are_a_mapping_as_before():
+    assert methods.METHODS["gph"] is gphash.GPHasher
+    assert "svm" not in methods.METHODS
+    assert [methods.name_of(kind()) for kind in methods.METHODS.values()] == list(methods.METHODS)
+
+
+def test_names_in_help_are_those_of_the_experiments():
+    assert tuple(paper.EXPERIMENTS) == comparing.EXPERIMENTS
+    assert reproducing.MOST_SEEDS == comparing.MOST_SEEDS
+
+
+def test_the_installed_command_is_this_one():
+    (found,) = (one for one in metadata.entry_points(group="console_scripts") if one.name == "gphash")
+    assert found.value == "gphash.cli.main:main"
+
+
+def test_completion_knows_methods_data_sets_and_files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "digital.npz").touch()
+    (tmp_path / "disks").mkdir()
+    assert list(app.complete_method("l")) == ["lfh", "lsh"]
+    assert list(app.complete_data("di")) == ["digits", "digital.npz", "disks/"]
+    assert list(app.complete_data("mnist:")) == ["mnist:train", "mnist:test"]
+    shell = {
+        **ENVIRONMENT,
+        "_GPHASH_COMPLETE": "complete_bash",
+        "COMP_WORDS": "gphash fit --method s",
+        "COMP_CWORD": "3",
+    }
+    found = subprocess.run(COMMAND, env=shell, capture_output=True, text=True)
+    assert found.stdout.split() == ["sdh", "spectral"]
+
+
+@pytest.mark.parametrize(
+    ("data", "stem"),
+    [("digits", "digits"), ("cifar10:train", "cifar10"), ("a/cats.npz", "cats"), ("photos/", "photos")],
+)
+def test_files_are_called_after_the_data(data, stem):
+    assert app.stem(data) == stem
+    assert stem in registry.DATA_SETS or ":" not in data
+
+
+def test_sizes_and_times_in_words():
+    assert [shown.size(n) for n in (12, 1_200, 3_400_000, 5.6e9)] == ["12 bytes", "1.2 kB", "3.4 MB", "5.6 GB"]
+    assert [shown.duration(s) for s in (0.24, 30, 600, 9000)] == ["0.2 s", "30 s", "10 min", "2.5 h"]
+
+
+def test_a_meter_speaks_after_two_seconds_and_knows_what_is_left(monkeypatch, capsys):
+    clock = iter([0.0, 0.0, 1.0, 12.0, 13.0, 24.0])
+    monkeypatch.setattr(shown.time, "monotonic", lambda: next(clock, 99.0))
+    meter = shown.Meter("reading")
+    for done in (0, 10, 50, 60, 80):
+        meter(done, 100)
+    assert capsys.readouterr().err == "reading: 50 of 100, about 12 s left\nreading: 80 of 100, about 6.0 s left\n"
+    shown.Meter("reading", quiet=True)(99, 100)
+    assert capsys.readouterr().err == ""

@@ -1,0 +1,102 @@
+"""How one picture becomes a row: like the rows of the data sets, whatever the size of the picture."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gphash.datasets import digits
+from gphash.features import gist
+from gphash.features.descriptor import Descriptor
+
+PIXELS = Descriptor("pixels", (8, 8))
+
+
+def picture(height, width, *channels):
+    return np.random.default_rng(height).integers(0, 256, (height, width, *channels), dtype=np.uint8)
+
+
+@pytest.mark.parametrize("shape", [(32, 40), (32, 40, 3)])
+def test_gist(shape):
+    image = picture(*shape)
+    descriptor = Descriptor("gist")
+    row = descriptor.describe(image)
+    np.testing.assert_array_equal(row, gist.describe_one(image))
+    assert row.shape == (descriptor.n_features,) == (512,)
+
+
+def test_pixels_of_the_wanted_size_are_only_divided():
+    image = picture(8, 8)
+    row = PIXELS.describe(image)
+    assert row.dtype == np.float32
+    np.testing.assert_array_equal(row, image.ravel() / np.float32(255))
+    # A grey picture that comes as three equal channels is the same picture.
+    np.testing.assert_array_equal(PIXELS.describe(np.stack([image] * 3, axis=2)), row)
+    assert PIXELS.n_features == 64
+
+
+def test_pixels_are_means_of_areas_and_channels():
+    image = picture(24, 16, 3)
+    blocks = image.astype(float).mean(axis=2).reshape(8, 3, 8, 2).mean(axis=(1, 3))
+    np.testing.assert_allclose(PIXELS.describe(image), blocks.ravel() / 255, rtol=1e-5)
+
+
+@given(st.integers(1, 40), st.integers(1, 40))
+def test_pixels_of_any_size_keep_the_mean(height, width):
+    image = picture(height, width)
+    row = Descriptor("pixels", (5, 7)).describe(image)
+    assert row.shape == (35,)
+    assert row.mean() * 255 == pytest.approx(image.mean(), rel=1e-4, abs=1e-4)
+
+
+def test_digits_are_described_as_they_are():
+    data = digits.load()
+    for row, image in zip(data.test.X[:50], data.test.images, strict=False):
+        np.testing.assert_allclose(PIXELS.describe(image), row, atol=0.002)
+
+
+@pytest.mark.parametrize(
+    ("image", "words"),
+    [
+        (np.zeros((8, 8)), "pixels has dtype float64; wanted is uint8"),
+        (np.zeros((8, 8, 5), np.uint8), r"pixels has shape \(8, 8, 5\); wanted is"),
+        (np.zeros((0, 8), np.uint8), r"pixels has shape \(0, 8\); wanted is"),
+        (np.zeros(8, np.uint8), r"pixels has shape \(8,\); wanted is"),
+    ],
+)
+def test_no_picture(image, words):
+    with pytest.raises(ValueError, match=words):
+        PIXELS.describe(image)
+
+
+@pytest.mark.parametrize("descriptor", [Descriptor("gist"), PIXELS, Descriptor("pixels", (28, 20))])
+def test_meta_goes_through_json(descriptor):
+    assert Descriptor.from_meta(json.loads(json.dumps(descriptor.to_meta()))) == descriptor
+
+
+def test_no_descriptor_is_none():
+    assert Descriptor.from_meta(None) is None
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [
+        {},
+        {"name": "sift", "shape": []},
+        {"name": "gist"},
+        {"name": "gist", "shape": [8, 8]},
+        {"name": "pixels", "shape": []},
+        {"name": "pixels", "shape": [8]},
+        {"name": "pixels", "shape": [8, 0]},
+        {"name": "pixels", "shape": [8, True]},
+        {"name": "pixels", "shape": [8, 2.0]},
+        {"name": "pixels", "shape": [8, 10**9]},
+        {"name": "pixels", "shape": "88"},
+        {"name": ["pixels"], "shape": [8, 8]},
+    ],
+)
+def test_foreign_meta_is_refused(meta):
+    with pytest.raises(ValueError, match=r"descriptor=.*wanted is the name 'gist'"):
+        Descriptor.from_meta(meta)

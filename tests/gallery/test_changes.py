@@ -1,0 +1,331 @@
+"""What was added is there when `add` returns, and stays; what was removed is gone."""
+
+import os
+import threading
+
+import numpy as np
+import pytest
+
+from gphash.datasets.pictures import PictureError
+from gphash.gallery import added
+from gphash.gallery.gallery import Gallery
+from gphash.gallery.records import KnownItemError, NoPictureError, UnknownItemError
+from gphash.index.storage import LockedError
+from tests.gallery import sources
+
+SOURCE = sources.of_digits(400)
+PICTURE = sources.png_of(SOURCE.images[350])
+
+
+class KilledError(BaseException):
+    """Stands for the end of the process."""
+
+
+def killed(*_, **__):
+    raise KilledError
+
+
+def folder_of(path):
+    return path.with_name(path.name + ".added")
+
+
+def test_an_added_picture_is_found_again(copy):
+    with Gallery.open(copy, writable=True) as gallery:
+        item = gallery.add(picture=PICTURE, label="eight", id=None)
+        assert (item.id, item.labels, item.has_picture) == (300, ("eight",), True)
+        assert gallery.classes[-1] == "eight"
+        assert gallery.item(300) == item
+    with Gallery.open(copy) as gallery:
+        assert gallery.item(300) == item
+        assert gallery.classes[-1] == "eight"
+        assert gallery.picture(300).content == PICTURE
+        query = gallery.query(id=300)
+        assert query.probabilities is not None
+        (found,) = gallery.search(query, allowed="eight")
+        assert (found.id, found.distance, found.relevant) == (300, 0, True)
+        assert len(gallery) == 301
+
+
+def test_a_reader_changes_nothing(gallery):
+    for change in (lambda: gallery.add(features=SOURCE.X[350]), lambda: gallery.remove(3)):
+        with pytest.raises(ValueError, match="open it with writable=True"):
+            change()
+
+
+def test_ids_and_what_comes_with_them(copy):
+    with Gallery.open(copy, writable=True) as gallery:
+        assert gallery.add(features=SOURCE.X[350], id=1000).id == 1000
+        assert gallery.add(features=SOURCE.X[350], tags=["a", "b", "a"]).labels == ("a", "b")
+        assert gallery.item(1001).labels == ("a", "b")
+        assert gallery.add(features=SOURCE.X[351], id=-5, label=" 3 ").labels == ("3",)
+        for taken in (1000, 3, -5):
+            with pytest.raises(KnownItemError, match=f"id={taken} is in the gallery already"):
+                gallery.add(features=SOURCE.X[350], id=taken)
+        found = gallery.search(gallery.query(id=3), 1000, allowed="3")
+        wanted = [row for row in range(300) if SOURCE.y[row] == 3]
+        assert sorted(neighbour.id for neighbour in found) == [-5, *wanted]
+        # Features decide the code, even with a picture to look at.
+        item = gallery.add(features=SOURCE.X[360], picture=PICTURE)
+        assert item.bits == "".join(map(str, gallery.hasher.transform(SOURCE.X[360:361])[0]))
+        assert gallery.query(id=item.id).probabilities is None
+        with pytest.raises(NoPictureError):
+            gallery.picture(1000)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "neither features nor picture"),
+        ({"features": [1.0]}, "give one row of 64"),
+        ({"features": SOURCE.X[0], "label": ""}, "label has ''"),
+        ({"features": SOURCE.X[0], "label": "a\nb"}, "label has"),
+        ({"features": SOURCE.X[0], "label": "a" * 257}, "1 to 256"),
+        ({"features": SOURCE.X[0], "label": 3}, "label has 3"),
+        ({"features": SOURCE.X[0], "tags": "abc"}, "give a list of names"),
+        ({"features": SOURCE.X[0], "label": "a", "tags": ["b"]}, "label and tags given"),
+        ({"features": SOURCE.X[0], "id": 2**63}, "64 bits"),
+        ({"features": SOURCE.X[0], "id": "7"}, "id='7'"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_and_leaves_nothing(copy, given, message):
+    with Gallery.open(copy, writable=True) as gallery:
+        with pytest.raises(ValueError, match=message):
+            gallery.add(**given)
+        assert len(gallery) == 300
+        assert not folder_of(copy).exists()
+
+
+@pytest.mark.parametrize("features", [None, SOURCE.X[0]])
+def test_what_is_no_picture_is_refused(copy, features):
+    with Gallery.open(copy, writable=True) as gallery:
+        with pytest.raises(PictureError):
+            gallery.add(picture=PICTURE[:100], features=features)
+        assert len(gallery) == 300
+
+
+def test_the_largest_id_has_no_successor(copy):
+    with Gallery.open(copy, writable=True) as gallery:
+        gallery.add(features=SOURCE.X[0], id=2**63 - 1)
+        with pytest.raises(ValueError, match="give a free one"):
+            gallery.add(features=SOURCE.X[0])
+
+
+def test_removed_items_are_gone(copy):
+    with Gallery.open(copy, writable=True) as gallery:
+        gallery.add(picture=PICTURE, label="eight")
+        for number in (3, 300):
+            gallery.remove(number)
+            for ask in (gallery.item, gallery.picture, gallery.remove):
+                with pytest.raises(UnknownItemError):
+                    ask(number)
+        assert os.listdir(folder_of(copy)) == []
+        assert gallery.search(gallery.query(features=SOURCE.X[0]), allowed="eight") == []
+        with pytest.raises(UnknownItemError):
+            gallery.remove(2**70)
+    with Gallery.open(copy) as gallery:
+        assert len(gallery) == 299
+
+
+def test_an_id_that_is_used_again_is_another_item(copy):
+    with Gallery.open(copy, writable=True) as gallery:
+        before = gallery.item(3)
+        other = next(
+            row for row in range(300, 400) if gallery.encode(SOURCE.X[row : row + 1])[0] != gallery.query(id=3).code
+        )
+        gallery.remove(3)
+        after = gallery.add(picture=sources.png_of(SOURCE.images[other]), label="new", id=3)
+        assert after.bits != before.bits
+    with Gallery.open(copy, writable=True) as gallery:
+        assert gallery.item(3) == after
+        assert 3 not in [n.id for n in gallery.search(gallery.query(id=3), 300, allowed=before.labels[0])]
+        assert sum(sum(bucket.labels.values()) for bucket in gallery.buckets(256)) == 300
+        gallery.remove(3)
+    with Gallery.open(copy) as gallery, pytest.raises(UnknownItemError):
+        gallery.item(3)
+
+
+def test_killed_between_picture_and_journal(copy, monkeypatch):
+    gallery = Gallery.open(copy, writable=True)
+    monkeypatch.setattr(gallery.index, "add", killed)
+    with pytest.raises(KilledError):
+        gallery.add(picture=PICTURE, label="eight")
+    gallery.index.close()
+    assert os.listdir(folder_of(copy)) == ["300.item"]
+    with Gallery.open(copy) as reader:
+        assert len(reader) == 300
+        assert "eight" not in reader.classes
+        with pytest.raises(UnknownItemError):
+            reader.item(300)
+        assert os.listdir(folder_of(copy)) == ["300.item"]
+    with Gallery.open(copy, writable=True) as gallery:
+        assert os.listdir(folder_of(copy)) == []
+        assert gallery.add(features=SOURCE.X[351], label="other").id == 300
+
+
+def test_killed_between_journal_and_deletion(copy, monkeypatch):
+    gallery = Gallery.open(copy, writable=True)
+    gallery.add(picture=PICTURE, label="eight")
+    with monkeypatch.context() as patch:
+        patch.setattr(added, "delete", killed)
+        with pytest.raises(KilledError):
+            gallery.remove(300)
+    gallery.index.close()
+    with Gallery.open(copy, writable=True) as gallery:
+        assert len(gallery) == 300
+        assert os.listdir(folder_of(copy)) == []
+
+
+def test_what_is_not_ours_is_not_swept(copy):
+    with Gallery.open(copy, writable=True) as gallery:
+        gallery.add(picture=PICTURE, label="eight")
+    folder = folder_of(copy)
+    (folder / "notes.txt").write_text("mine")
+    (folder / ".gphash-00000000-0123456789abcdef.tmp").write_text("left by a killed writer")
+    (folder / "17.item").write_bytes(b"a stray that cannot be read")
+    Gallery.open(copy).close()
+    assert len(os.listdir(folder)) == 4
+    Gallery.open(copy, writable=True).close()
+    # 17 is an item of the index, so that its file may hold something; it is not ours to judge.
+    assert sorted(os.listdir(folder)) == ["17.item", "300.item", "notes.txt"]
+    with Gallery.open(copy) as gallery:
+        assert gallery.item(17).labels == (SOURCE.classes[SOURCE.y[17]],)
+
+
+def test_a_damaged_record_costs_its_labels_only(copy):
+    with Gallery.open(copy, writable=True) as gallery:
+        gallery.add(picture=PICTURE, label="eight")
+        gallery.add(picture=PICTURE, label="nine")
+    file = folder_of(copy) / "300.item"
+    content = bytearray(file.read_bytes())
+    content[40] ^= 1
+    file.write_bytes(content)
+    for writable in (True, False):
+        with Gallery.open(copy, writable=writable) as gallery:
+            assert (gallery.item(300).labels, gallery.item(300).has_picture) == ((), False)
+            assert gallery.item(301).labels == ("nine",)
+            with pytest.raises(NoPictureError):
+                gallery.picture(300)
+
+
+def test_a_damaged_picture_is_none(copy):
+    with Gallery.open(copy, writable=True) as gallery:
+        gallery.add(picture=PICTURE, label="eight")
+        file = folder_of(copy) / "300.item"
+        content = bytearray(file.read_bytes())
+        content[-40] ^= 1
+        file.write_bytes(content)
+        with pytest.raises(NoPictureError, match="checksum"):
+            gallery.picture(300)
+        assert gallery.query(id=300).probabilities is None
+
+
+def test_there_is_one_writer(copy):
+    with Gallery.open(copy, writable=True), pytest.raises(LockedError):
+        Gallery.open(copy, writable=True)
+    Gallery.open(copy, writable=True).close()
+
+
+def test_threads_search_while_others_change(copy):
+    """Items come and go under fixed ids, with a label that tells which of two codes they have."""
+    rows = {"one": 310, "two": 311}
+    failures = []
+    stop = threading.Event()
+    with Gallery.open(copy, writable=True) as gallery:
+        codes = {name: gallery.encode(SOURCE.X[row : row + 1])[0] for name, row in rows.items()}
+        texts = {name: gallery.query(code=code[0]) for name, code in codes.items()}
+        for name in rows:
+            gallery.add(features=SOURCE.X[rows[name]], label=name)
+        bits = {name: gallery.item(300 + place).bits for place, name in enumerate(rows)}
+
+        def change(seed):
+            rng = np.random.default_rng(seed)
+            try:
+                for _ in range(25):
+                    name = str(rng.choice(list(rows)))
+                    number = 500 + seed
+                    gallery.add(features=SOURCE.X[rows[name]], label=name, id=number)
+                    gallery.remove(number)
+            except BaseException as error:
+                failures.append(error)
+
+        def search(seed):
+            rng = np.random.default_rng(seed)
+            try:
+                while not stop.is_set():
+                    name = str(rng.choice(list(rows)))
+                    allowed = name if rng.random() < 0.5 else None
+                    found = gallery.search(texts[name], 300, radius=8, allowed=allowed)
+                    for neighbour in found:
+                        if neighbour.id >= 500:
+                            (label,) = neighbour.labels
+                            assert neighbour.bits == bits[label]
+                            difference = sum(a != b for a, b in zip(neighbour.bits, bits[name], strict=True))
+                            assert neighbour.distance == difference
+                    gallery.buckets(3)
+                    gallery.item(int(rng.integers(300)))
+            except BaseException as error:
+                failures.append(error)
+
+        searchers = [threading.Thread(target=search, args=(seed,)) for seed in range(2)]
+        writers = [threading.Thread(target=change, args=(seed,)) for seed in range(2)]
+        for thread in searchers + writers:
+            thread.start()
+        for thread in writers:
+            thread.join()
+        stop.set()
+        for thread in searchers:
+            thread.join()
+        assert failures == []
+        assert len(gallery) == 302
+    with Gallery.open(copy) as gallery:
+        assert len(gallery) == 302
+
+
+@pytest.mark.parametrize("comes_back", [False, True])
+@pytest.mark.parametrize("label", [None, "one"])
+def test_a_change_between_the_search_and_the_looking_up(copy, monkeypatch, comes_back, label):
+    with Gallery.open(copy, writable=True) as gallery:
+        gallery.add(features=SOURCE.X[310], label="one")
+        query = gallery.query(id=gallery.add(features=SOURCE.X[310], label="one").id)
+        other = next(
+            row
+            for row in range(300, 400)
+            if gallery.encode(SOURCE.X[row : row + 1])[0].tobytes() != query.code.tobytes()
+        )
+        search = gallery.index.search
+
+        def disturbed(*given, **named):
+            found = search(*given, **named)
+            monkeypatch.undo()
+            gallery.remove(301)
+            if comes_back:
+                gallery.add(features=SOURCE.X[other], label="two", id=301)
+            return found
+
+        monkeypatch.setattr(gallery.index, "search", disturbed)
+        found = {neighbour.id: neighbour for neighbour in gallery.search(query, 302, allowed=label)}
+        assert 300 in found
+        assert (301 in found) == (comes_back and label is None)
+        if 301 in found:
+            assert found[301].labels == ("two",)
+            assert found[301].distance == sum(
+                a != b for a, b in zip(found[301].bits, gallery.item(300).bits, strict=True)
+            )
+            assert found[301].distance > 0
+
+
+def test_threads_that_add_get_different_ids(copy):
+    with Gallery.open(copy, writable=True) as gallery:
+        ids = []
+
+        def add():
+            ids.extend(gallery.add(features=SOURCE.X[350], label="x").id for _ in range(10))
+
+        threads = [threading.Thread(target=add) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(ids) == list(range(300, 320))
+    with Gallery.open(copy) as gallery:
+        assert {gallery.item(number).labels for number in ids} == {("x",)}

@@ -1,0 +1,335 @@
+"""Files of a gallery belong together, or are refused; pictures never leave their folder."""
+
+import io
+import os
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from gphash import HammingIndex, persistence
+from gphash.gallery import items
+from gphash.gallery.gallery import Gallery
+from gphash.gallery.records import NoPictureError, UnknownItemError
+from gphash.index.storage import LockedError
+from gphash.persistence import FormatError
+from tests.gallery import sources
+from tests.gallery.test_changes import KilledError, folder_of, killed
+
+SOURCE = sources.of_digits()
+
+
+def items_of(path):
+    return path.with_name(path.name + ".items")
+
+
+def next_of(path):
+    return path.with_name(path.name + ".items.next")
+
+
+def backwards():
+    """The same digits in another order, so that ids have other codes."""
+    return sources.of_digits(X=SOURCE.X[::-1], y=SOURCE.y[::-1], images=SOURCE.images[::-1])
+
+
+@pytest.fixture
+def folder(model, tmp_path):
+    """A gallery of files, below the folder of the index."""
+    shutil.copy(model, tmp_path / "model.gph")
+    source = sources.folder_of_pictures(tmp_path / "bilder")
+    Gallery.build(tmp_path / "bilder.index", tmp_path / "model.gph", source).close()
+    return tmp_path
+
+
+def test_files_come_as_they_are_if_browsers_show_them(folder):
+    source = sources.folder_of_pictures(folder / "bilder")
+    gallery = Gallery.open(folder / "bilder.index")
+    assert gallery.name == "bilder"
+    types = [gallery.picture(number).media_type for number in range(7)]
+    assert types == [f"image/{kind}" for kind in ("png", "png", "jpeg", "gif", "webp", "png", "png")]
+    for number, path in enumerate(source.images):
+        content = gallery.picture(number).content
+        if path.suffix in (".bmp", ".tif"):
+            assert np.array_equal(np.asarray(Image.open(io.BytesIO(content)))[..., 0], SOURCE.images[number])
+        else:
+            assert content == path.read_bytes()
+    assert gallery.query(id=7).probabilities is not None
+
+
+def test_a_gallery_may_be_moved_with_its_model_and_pictures(folder, tmp_path):
+    moved = tmp_path / "elsewhere"
+    moved.mkdir()
+    for name in ("bilder", "bilder.index", "bilder.index.items", "model.gph"):
+        shutil.move(folder / name, moved / name)
+    gallery = Gallery.open(moved / "bilder.index")
+    assert gallery.picture(6).content.startswith(b"\x89PNG")
+    shutil.rmtree(moved / "bilder")
+    assert gallery.query(id=6).probabilities is None
+    with pytest.raises(NoPictureError, match="any more"):
+        gallery.picture(6)
+    gallery = Gallery.open(moved / "bilder.index")
+    assert not gallery.item(6).has_picture
+    assert not gallery.has_pictures
+
+
+def test_links_out_of_the_folder_are_refused(folder):
+    gallery = Gallery.open(folder / "bilder.index")
+    path = sources.folder_of_pictures(folder / "bilder").images[6]
+    secret = folder / "secret.png"
+    path.rename(secret)
+    path.symlink_to(secret)
+    with pytest.raises(NoPictureError, match="leads out"):
+        gallery.picture(6)
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(NoPictureError, match="no file"):
+        gallery.picture(6)
+    path.rmdir()
+    path.write_bytes(b"<script>alert(1)</script>")
+    with pytest.raises(NoPictureError, match="cannot be read"):
+        gallery.picture(6)
+
+
+@pytest.mark.parametrize("name", ["../model.gph", "/etc/passwd", "a/../../model.gph", "a\0b", "..", "."])
+def test_names_never_lead_out_of_the_folder(folder, name):
+    with pytest.raises(NoPictureError):
+        items.file_of(folder / "bilder", name)
+
+
+def test_a_source_of_files_outside_its_folder_is_refused(model, tmp_path):
+    source = sources.folder_of_pictures(tmp_path / "bilder")
+    (tmp_path / "other").mkdir()
+    with pytest.raises(ValueError, match="not in the folder"):
+        Gallery.build(tmp_path / "x.index", model, source._replace(folder=tmp_path / "other"))
+    assert not (tmp_path / "x.index").exists()
+    gallery = Gallery.build(tmp_path / "x.index", model, source._replace(folder=None))
+    assert gallery.picture(6).content == source.images[6].read_bytes()
+
+
+def test_the_model_may_be_elsewhere(copy, tmp_path):
+    copy.with_name("model.gph").rename(tmp_path / "moved.gph")
+    with pytest.raises(FileNotFoundError, match=r"give model="):
+        Gallery.open(copy)
+    assert len(Gallery.open(copy, model=tmp_path / "moved.gph")) == 300
+
+
+@pytest.mark.parametrize("n_bits", [8, 12])
+def test_another_model_is_refused(copy, tmp_path, n_bits):
+    sources.hasher(n_bits, seed=1).save(tmp_path / "other.gph")
+    with pytest.raises(ValueError, match="build the index again"):
+        Gallery.open(copy, model=tmp_path / "other.gph", writable=True)
+    Gallery.open(copy, writable=True).close()  # the lock was given back
+    packed = np.zeros((5, 1), np.uint8)
+    HammingIndex.build(packed, n_bits=8).save(tmp_path / "plain.index")
+    if n_bits != 8:
+        with pytest.raises(ValueError, match="codes of 12 bits"):
+            Gallery.open(tmp_path / "plain.index", model=tmp_path / "other.gph")
+
+
+def test_data_of_another_width_are_refused(model, tmp_path):
+    source = sources.of_digits(X=SOURCE.X[:, :10])
+    with pytest.raises(ValueError, match=r"has 10 features, and the model .* takes 64"):
+        Gallery.build(tmp_path / "x.index", model, source)
+    with pytest.raises(ValueError, match="no rows"):
+        Gallery.build(tmp_path / "x.index", model, sources.of_digits(0))
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"y": np.full(300, 10)}, "goes from 10 to 10"),
+        ({"y": SOURCE.y[:10]}, "for 300 rows"),
+        ({"y": np.zeros((300, 2), np.uint8)}, "2 tags and source.classes 10"),
+        ({"images": SOURCE.images[:10]}, "10 pictures for 300 rows"),
+        ({"ids": np.zeros(300, np.int64)}, "give every id once"),
+    ],
+)
+def test_a_source_that_makes_no_sense_is_refused(model, tmp_path, changes, message):
+    with pytest.raises(ValueError, match=message):
+        Gallery.build(tmp_path / "x.index", model, sources.of_digits(**changes))
+    assert not (tmp_path / "x.index").exists()
+
+
+def test_progress_is_told(model, tmp_path, monkeypatch):
+    monkeypatch.setattr("gphash.gallery.gallery.ROWS", 100)
+    told = []
+    Gallery.build(tmp_path / "x.index", model, SOURCE, progress=lambda *numbers: told.append(numbers))
+    assert told == [(100, 300), (200, 300), (300, 300)]
+
+
+def test_a_gallery_replaces_another(copy, model):
+    with Gallery.open(copy, writable=True) as gallery:
+        gallery.add(features=SOURCE.X[0], label="extra")
+    with Gallery.build(copy, model, backwards()) as gallery:
+        assert len(gallery) == 300
+        assert gallery.item(0).labels == (SOURCE.classes[SOURCE.y[299]],)
+        assert "extra" not in gallery.classes
+    assert os.listdir(folder_of(copy)) == []
+    assert not next_of(copy).exists()
+
+
+def test_an_index_that_is_being_written_is_not_replaced(copy, model):
+    with Gallery.open(copy, writable=True) as gallery:
+        with pytest.raises(LockedError):
+            Gallery.build(copy, model, backwards())
+        gallery.add(features=SOURCE.X[0], label="extra")
+    assert not next_of(copy).exists()
+    assert Gallery.open(copy).item(300).labels == ("extra",)
+
+
+@pytest.mark.parametrize("name", ["model.gph", "digits.index.items", "foreign"])
+def test_what_is_no_index_is_not_replaced(copy, name):
+    path = copy.with_name(name)
+    if name == "foreign":
+        path.write_text("something of mine")
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match=r"no index; give another name|not a gphash file"):
+        Gallery.build(path, copy.with_name("model.gph"), SOURCE)
+    assert path.read_bytes() == before
+
+
+def test_killed_before_the_index_took_its_place(copy, model, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(HammingIndex, "save", killed)
+        with pytest.raises(KilledError):
+            Gallery.build(copy, model, backwards())
+    for writable in (False, True):
+        with Gallery.open(copy, writable=writable) as gallery:
+            assert gallery.item(0).labels == (SOURCE.classes[SOURCE.y[0]],)
+    Gallery.build(copy, model, backwards()).close()
+    assert not next_of(copy).exists()
+
+
+def test_killed_after_the_index_took_its_place(copy, model, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr("gphash.gallery.opening.settle", killed)
+        with pytest.raises(KilledError):
+            Gallery.build(copy, model, backwards())
+    for writable in (False, True, False):
+        with Gallery.open(copy, writable=writable) as gallery:
+            assert gallery.item(0).labels == (SOURCE.classes[SOURCE.y[299]],)
+    assert not next_of(copy).exists()
+
+
+def test_a_first_index_never_appears_without_its_items(model, tmp_path, monkeypatch):
+    path = tmp_path / "new.index"
+    with monkeypatch.context() as patch:
+        patch.setattr(HammingIndex, "save", killed)
+        with pytest.raises(KilledError):
+            Gallery.build(path, model, SOURCE)
+    with pytest.raises(FileNotFoundError):
+        Gallery.open(path)
+    with monkeypatch.context() as patch:
+        patch.setattr("gphash.gallery.opening.settle", killed)
+        with pytest.raises(KilledError):
+            Gallery.build(path, model, SOURCE)
+    assert Gallery.open(path).item(0).labels == (SOURCE.classes[SOURCE.y[0]],)
+
+
+def test_items_of_another_index_are_refused(copy, model, tmp_path):
+    Gallery.build(tmp_path / "other.index", model, backwards()).close()
+    shutil.copy(items_of(tmp_path / "other.index"), items_of(copy))
+    for writable in (False, True):
+        with pytest.raises(FormatError, match=r"does not belong to the index .* other codes"):
+            Gallery.open(copy, writable=writable)
+
+
+def test_items_of_other_ids_are_refused(copy, model, tmp_path):
+    Gallery.build(tmp_path / "other.index", model, sources.of_digits(ids=np.arange(300) + 1000)).close()
+    shutil.copy(items_of(tmp_path / "other.index"), items_of(copy))
+    with pytest.raises(FormatError, match="knows none of the items"):
+        Gallery.open(copy)
+
+
+def test_items_of_another_model_are_refused(copy, tmp_path):
+    sources.hasher(seed=1).save(tmp_path / "other.gph")
+    Gallery.build(tmp_path / "other.index", tmp_path / "other.gph", SOURCE).close()
+    shutil.copy(items_of(tmp_path / "other.index"), items_of(copy))
+    with pytest.raises(FormatError, match="made with the model"):
+        Gallery.open(copy)
+
+
+@pytest.mark.parametrize("place", [10, 200, -50])
+def test_damaged_items_are_refused(copy, place):
+    path = items_of(copy)
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(FormatError, match=r"digits\.index\.items"):
+        Gallery.open(copy)
+
+
+@pytest.mark.parametrize("content", [b"", b"foreign", b"\x89GPHASH\n"])
+def test_foreign_items_are_refused(copy, content):
+    items_of(copy).write_bytes(content)
+    with pytest.raises(FormatError, match=r"digits\.index\.items"):
+        Gallery.open(copy)
+    shutil.copy(copy, items_of(copy))
+    with pytest.raises(FormatError, match="holds 'index'; wanted is 'items'"):
+        Gallery.open(copy)
+
+
+@pytest.mark.parametrize(
+    ("meta", "arrays"),
+    [
+        ({"classes": ["0"]}, {}),
+        ({"classes": 3}, {}),
+        ({"descriptor": {"name": "other"}}, {}),
+        ({"folder": 3}, {}),
+        ({}, {"labels": np.zeros(299, np.int32)}),
+        ({}, {"labels": np.full(300, -2, np.int32)}),
+        ({}, {"tags": np.zeros((300, 3), np.uint8)}),
+        ({}, {"pixels": np.zeros((300, 8), np.uint8)}),
+        ({}, {"names": np.zeros(5, np.uint8)}),
+        ({"folder": "."}, {"names": np.zeros(5, np.uint8), "offsets": np.full(301, 9)}),
+        ({}, {"ids": np.zeros(300)}),
+    ],
+)
+def test_items_that_do_not_go_together_are_refused(copy, meta, arrays):
+    stored = persistence.read(items_of(copy))
+    persistence.write(items_of(copy), items.KIND, stored.meta | meta, stored.arrays | arrays)
+    with pytest.raises(FormatError, match=r"digits\.index\.items"):
+        Gallery.open(copy)
+
+
+def test_items_without_their_fields_are_refused(copy):
+    persistence.write(items_of(copy), items.KIND, {}, {})
+    with pytest.raises(FormatError, match="holds no items"):
+        Gallery.open(copy)
+
+
+def test_an_index_that_is_not_there(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        Gallery.open(tmp_path / "nothing.index")
+
+
+def test_records_of_a_gallery_that_was_replaced_are_strays(copy, model):
+    with Gallery.open(copy, writable=True) as gallery:
+        gallery.add(features=SOURCE.X[0], label="extra")
+    record = (folder_of(copy) / "300.item").read_bytes()
+    more = sources.of_digits(400)
+    Gallery.build(copy, model, more).close()
+    (folder_of(copy) / "300.item").write_bytes(record)
+    for writable in (False, True):
+        with Gallery.open(copy, writable=writable) as gallery:
+            assert gallery.item(300).labels == (more.classes[more.y[300]],)
+    assert os.listdir(folder_of(copy)) == []
+
+
+def test_items_that_came_by_the_index_alone_are_unknown(copy):
+    with HammingIndex.open(copy, writable=True) as index:
+        index.add(index.items()[0][:1], [777])
+    with Gallery.open(copy) as gallery:
+        assert gallery.item(777)[1:] == ((), gallery.item(0).bits, False)
+        with pytest.raises(NoPictureError):
+            gallery.picture(777)
+        with pytest.raises(UnknownItemError):
+            gallery.item(778)
+
+
+def test_a_link_to_an_index_finds_what_is_beside_it(copy, tmp_path):
+    link = tmp_path / "link.index"
+    link.symlink_to(copy)
+    assert Gallery.open(link).item(0).labels == (SOURCE.classes[SOURCE.y[0]],)

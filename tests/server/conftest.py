@@ -1,0 +1,124 @@
+"""A small collection of digits, and the service around it: in a thread, or as a process that may be killed."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+import uvicorn
+
+from gphash import GPHasher
+from gphash.datasets import sources
+from gphash.gallery.gallery import Gallery
+from gphash.server.service import create_app
+from gphash.server.settings import Settings
+from tests.digits import QUICK
+
+N_BITS = 16
+START = "import json, sys; from gphash.server import service, settings; "
+START += "service.run(sys.argv[1], settings.Settings(**json.loads(sys.argv[2])))"
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory):
+    """A folder with a model, and an index of all digits."""
+    folder = tmp_path_factory.mktemp("built")
+    source = sources.read("digits")
+    hasher = GPHasher(**{**QUICK, "n_bits": N_BITS}).fit(source.X[:500], source.y[:500])
+    hasher.save(folder / "digits.gph")
+    Gallery.build(folder / "digits.index", folder / "digits.gph", source).close()
+    return folder
+
+
+@pytest.fixture
+def index(built, tmp_path):
+    """The index in a folder of the test's own."""
+    shutil.copytree(built, tmp_path / "own")
+    return tmp_path / "own" / "digits.index"
+
+
+@contextlib.contextmanager
+def serving(path, **settings):
+    """A client of the service in a thread, on a free port."""
+    app = create_app(path, Settings(**{"watch_seconds": 0, **settings}))
+    config = uvicorn.Config(app, port=0, log_config=None, access_log=False, ws="none", timeout_graceful_shutdown=5)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    try:
+        until(lambda: server.started)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
+            client.port, client.app = port, app
+            until(lambda: client.get("/readyz").status_code == 200)
+            yield client
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+@pytest.fixture(scope="session")
+def client(built):
+    with serving(built / "digits.index") as found:
+        yield found
+
+
+class Process:
+    """The service as a process."""
+
+    def __init__(self, path, folder, **settings):
+        self.log = Path(folder) / f"log-{time.monotonic_ns()}"
+        with open(self.log, "wb") as log:
+            command = [sys.executable, "-c", START, str(path), json.dumps({"port": 0, **settings})]
+            self.process = subprocess.Popen(command, stderr=log)
+
+    def lines(self):
+        return [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
+
+    def events(self, name):
+        return [line for line in self.lines() if line.get("event") == name]
+
+    def connect(self, **options):
+        until(lambda: self.events("listening") or self.process.poll() is not None)
+        port = self.events("listening")[0]["port"]
+        client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30, **options)
+        client.port = port
+        until(lambda: client.get("/readyz").status_code == 200)
+        return client
+
+    def signal(self, number):
+        os.kill(self.process.pid, number)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.signal(signal.SIGKILL)
+        self.process.wait()
+
+
+def until(true, seconds=60):
+    """Wait until something is true."""
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.02)
+
+
+def error_of(answer, status):
+    """Of an answer that says no in the way all do: its code."""
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/json"
+    error = answer.json()["error"]
+    assert set(error) == {"code", "message", "argument"}
+    assert error["message"]
+    return error["code"], error["argument"]

@@ -1,0 +1,307 @@
+"""Who may come in, and how much of anything is taken."""
+
+import asyncio
+import contextlib
+import io
+import json
+import shutil
+import socket
+import struct
+import threading
+import time
+import zlib
+
+import httpx
+import pytest
+
+from gphash.server import answers, service
+from gphash.server.settings import Settings, check
+from tests.server.conftest import error_of, serving, until
+
+
+def raw(port, *parts, pause=0.0, seconds=20):
+    """Send bytes as they are, and read until the other side closes or one answer is complete."""
+    with socket.create_connection(("127.0.0.1", port), timeout=seconds) as connection:
+        for part in parts:
+            connection.sendall(part)
+            time.sleep(pause)
+        answer = b""
+        while b"\r\n\r\n" not in answer and (more := connection.recv(1 << 16)):
+            answer += more
+        head, _, body = answer.partition(b"\r\n\r\n")
+        length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n")[0])
+        while len(body) < length:
+            body += connection.recv(1 << 16)
+    return int(head.split()[1]), json.loads(body[:length])
+
+
+def head(*lines, path="/search", method="POST"):
+    return "\r\n".join([f"{method} {path} HTTP/1.1", "Host: localhost", *lines, "", ""]).encode()
+
+
+JSON = "Content-Type: application/json"
+
+
+@pytest.fixture(scope="module")
+def small(built):
+    """A service that takes short bodies, quickly sent."""
+    with serving(built / "digits.index", max_body_bytes=10_000, body_seconds=0.5) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def guarded(built, tmp_path_factory):
+    """A service that asks for tokens."""
+    folder = tmp_path_factory.mktemp("guarded") / "own"
+    shutil.copytree(built, folder)
+    with serving(folder / "digits.index", writable=True, read_token="may-read", write_token="may-write") as client:
+        yield client
+
+
+class TestBodies:
+    def test_a_long_one_is_refused_by_its_length(self, small):
+        answer = small.post("/search", json={"features": [0.5] * 5000})
+        assert error_of(answer, 413) == ("body_too_large", None)
+        assert answer.headers["connection"] == "close"
+        assert small.post("/search", json={"id": 1}).status_code == 200
+
+    def test_a_long_one_is_refused_while_it_streams(self, small):
+        def pieces():
+            for _ in range(100):
+                yield b"1," * 500
+
+        answer = small.post("/search", content=pieces(), headers={"Content-Type": "application/json"})
+        assert error_of(answer, 413) == ("body_too_large", None)
+
+    def test_one_of_a_gigabyte_is_refused_before_it_comes(self, small):
+        began = time.monotonic()
+        status, _ = raw(small.port, head(JSON, "Content-Length: 1000000000"), b"[" * 1000)
+        assert status == 413
+        assert time.monotonic() - began < 1.5
+
+    def test_whoever_goes_on_sending_is_cut_off(self, small):
+        sent = 0
+        with socket.create_connection(("127.0.0.1", small.port), timeout=10) as connection:
+            connection.sendall(head(JSON, "Content-Length: 1000000000"))
+            with contextlib.suppress(ConnectionResetError, BrokenPipeError):
+                while sent < 200_000_000:
+                    sent += connection.send(bytes(1 << 16))
+        assert sent < 50_000_000
+
+    @pytest.mark.parametrize("length", ["9" * 30, "12x"])
+    def test_lengths_that_are_none(self, small, length):
+        with socket.create_connection(("127.0.0.1", small.port), timeout=10) as connection:
+            connection.sendall(head(JSON, f"Content-Length: {length}"))
+            assert connection.recv(100).split()[1] in (b"400", b"413")
+
+    def test_a_slow_one_is_given_up(self, small):
+        status, answer = raw(small.port, head(JSON, "Content-Length: 100"), b'{"id":', pause=0.1)
+        assert (status, answer["error"]["code"]) == (408, "timeout")
+        status, answer = raw(small.port, head(JSON, "Transfer-Encoding: chunked"), b"1\r\n{\r\n", pause=0.1)
+        assert status == 408
+
+    def test_a_client_that_goes_away_is_no_error(self, small, capfd):
+        with socket.create_connection(("127.0.0.1", small.port)) as connection:
+            connection.sendall(head(JSON, "Content-Length: 100") + b"{")
+        assert small.post("/search", json={"id": 1}).status_code == 200
+        until(lambda: 'status="499"' in small.get("/metrics").text)
+
+    def test_rubbish_instead_of_http(self, small):
+        with socket.create_connection(("127.0.0.1", small.port)) as connection:
+            connection.sendall(b"\x16\x03\x01\x00\xa5 hello\r\n\r\n")
+            assert b"400" in connection.recv(1000)
+        assert small.get("/healthz").status_code == 200
+
+
+def bomb(side):
+    """A picture of a few bytes that says it has side × side pixels."""
+
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head_ = chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + head_ + chunk(b"IDAT", zlib.compress(b"\0" * 1000)) + chunk(b"IEND", b"")
+
+
+@pytest.mark.filterwarnings("ignore:Image size")
+@pytest.mark.parametrize("side", [9000, 12_000, 60_000])
+@pytest.mark.parametrize("route", ["/search", "/encode", "/items"])
+def test_a_bomb_of_pixels_is_not_unpacked(index, side, route):
+    with serving(index, writable=True) as client:
+        answer = client.post(route, files={"picture": bomb(side)})
+        assert error_of(answer, 413) == ("picture_too_large", "picture")
+
+
+def test_a_picture_beyond_what_the_settings_allow(built):
+    from PIL import Image
+
+    file = io.BytesIO()
+    Image.new("L", (40, 30)).save(file, "PNG")
+    with serving(built / "digits.index", max_picture_pixels=1000) as client:
+        answer = client.post("/search", files={"picture": file.getvalue()})
+        assert error_of(answer, 413) == ("picture_too_large", "picture")
+        assert "1000" in answer.json()["error"]["message"]
+
+
+class TestTokens:
+    @pytest.mark.parametrize(
+        ("method", "path"),
+        [
+            ("GET", "/collection"),
+            ("GET", "/collection/buckets"),
+            ("GET", "/items/random"),
+            ("GET", "/items/1"),
+            ("GET", "/items/1/image"),
+            ("GET", "/metrics"),
+            ("GET", "/openapi.json"),
+            ("POST", "/search"),
+            ("POST", "/encode"),
+            ("POST", "/items"),
+            ("DELETE", "/items/1"),
+            ("GET", "/nowhere"),
+            ("POST", "/search/"),
+            ("POST", "//search"),
+        ],
+    )
+    @pytest.mark.parametrize(
+        "header",
+        [{}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic may-read"}, {"Authorization": "Bearer "}],
+    )
+    def test_nothing_without_one(self, guarded, method, path, header):
+        answer = guarded.request(method, path, headers=header)
+        assert error_of(answer, 401)[0] == "unauthorised"
+        assert answer.headers["www-authenticate"].startswith("Bearer")
+
+    @pytest.mark.parametrize("path", ["/", "/static/page.js", "/healthz", "/readyz"])
+    def test_what_needs_none(self, guarded, path):
+        assert guarded.get(path).status_code == 200
+
+    def test_one_reads_and_the_other_writes_and_reads(self, guarded):
+        reader = {"Authorization": "Bearer may-read"}
+        writer = {"Authorization": "bearer may-write"}
+        item = {"features": [0.0] * 64}
+        assert guarded.post("/search", json={"id": 1}, headers=reader).status_code == 200
+        assert guarded.get("/metrics", headers=reader).status_code == 200
+        assert error_of(guarded.post("/items", json=item, headers=reader), 403)[0] == "forbidden"
+        assert error_of(guarded.delete("/items/1", headers=reader), 403)[0] == "forbidden"
+        assert guarded.post("/items", json=item, headers=writer).status_code == 201
+        assert guarded.post("/search", json={"id": 1}, headers=writer).status_code == 200
+
+    def test_letters_beyond_ascii_are_just_wrong(self, guarded):
+        answer = guarded.get("/collection", headers=[(b"Authorization", "Bearer geheim-ü".encode())])
+        assert answer.status_code == 401
+
+
+def test_pages_of_other_sites_are_kept_out(client):
+    site = {"Sec-Fetch-Site": "cross-site"}
+    assert error_of(client.post("/search", json={"id": 1}, headers=site), 403)[0] == "cross_site"
+    assert client.post("/search", json={"id": 1}, headers={"Sec-Fetch-Site": "same-origin"}).status_code == 200
+    assert error_of(client.get("/collection", headers={"Host": "evil.example"}), 403)[0] == "unknown_host"
+    assert client.get("/collection", headers={"Host": "localhost:1234"}).status_code == 200
+    assert client.get("/healthz", headers={"Host": "10.0.0.7:8080"}).status_code == 200
+
+
+def test_more_than_so_many_at_once_come_back_later(built, monkeypatch):
+    going, go = threading.Semaphore(0), threading.Event()
+
+    def slow(gallery, settings):
+        going.release()
+        go.wait(20)
+        return b"{}"
+
+    monkeypatch.setattr(answers, "collection", slow)
+    with serving(built / "digits.index", max_in_work=1) as client:
+        first = threading.Thread(target=httpx.get, args=(f"http://127.0.0.1:{client.port}/collection",))
+        first.start()
+        going.acquire()
+        answer = client.post("/search", json={"id": 1})
+        assert error_of(answer, 503)[0] == "busy"
+        assert answer.headers["retry-after"] == "1"
+        assert client.get("/readyz").status_code == 200
+        go.set()
+        first.join()
+        assert client.post("/search", json={"id": 1}).status_code == 200
+        assert 'gphash_busy_total{reason="in_work"} 1.0' in client.get("/metrics").text
+
+
+def test_pictures_wait_in_a_queue_that_has_an_end(built, monkeypatch):
+    go = threading.Event()
+    picture = bomb(8)
+
+    def slow(*_):
+        go.wait(20)
+        return b"{}"
+
+    monkeypatch.setattr(answers, "search_picture", slow)
+
+    async def ask(port):
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=20) as asking:
+            asked = [asyncio.create_task(asking.post("/search", files={"picture": picture})) for _ in range(6)]
+            done, _ = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+            quick = (await asking.post("/search", json={"id": 1})).status_code
+            while len(done) < 3:
+                more, _ = await asyncio.wait(set(asked) - done, return_when=asyncio.FIRST_COMPLETED)
+                done |= more
+            go.set()
+            return quick, sorted(answer.status_code for answer in await asyncio.gather(*asked))
+
+    with serving(built / "digits.index", upload_threads=2, upload_queue=1) as client:
+        assert asyncio.run(ask(client.port)) == (200, [200, 200, 200, 429, 429, 429])
+
+
+def test_a_fault_of_ours_says_nothing_of_the_request(built, monkeypatch, capfd):
+    def broken(*_):
+        raise RuntimeError("secret payload")
+
+    monkeypatch.setattr(answers, "seek", broken)
+    with serving(built / "digits.index") as client:
+        answer = client.post("/search", json={"id": 1})
+        assert error_of(answer, 500)[0] == "internal"
+        assert "secret" not in answer.text
+    written = capfd.readouterr().err
+    assert "secret" not in written
+    assert "RuntimeError" in written
+    assert "test_limits.py" in written
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"host": "0.0.0.0"}, "read_token"),
+        ({"host": "::"}, "read_token"),
+        ({"host": "example.org"}, "read_token"),
+        ({"host": "0.0.0.0", "read_token": "a", "writable": True}, "write_token"),
+        ({"host": "0.0.0.0", "write_token": "a", "writable": True}, "read_token"),
+        ({"read_token": "a", "writable": True}, "write_token"),
+        ({"read_token": ""}, "read_token"),
+        ({"read_token": "two words"}, "read_token"),
+        ({"port": 70_000}, "port"),
+        ({"max_k": 0}, "max_k"),
+        ({"body_seconds": 0}, "body_seconds"),
+        ({"upload_queue": -1}, "upload_queue"),
+    ],
+)
+def test_settings_that_cannot_be_meant(settings, named):
+    with pytest.raises(ValueError, match=named):
+        check(Settings(**settings))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"host": "::1"},
+        {"host": "localhost", "writable": True},
+        {"host": "0.0.0.0", "no_token": True, "writable": True},
+        {"host": "0.0.0.0", "read_token": "a"},
+        {"host": "0.0.0.0", "read_token": "a", "write_token": "b", "writable": True},
+    ],
+)
+def test_settings_that_can(settings):
+    check(Settings(**settings))
+
+
+def test_missing_packages_are_named(monkeypatch, built):
+    monkeypatch.setattr(service, "PACKAGES", ("json", "no_such_package"))
+    with pytest.raises(ImportError, match=r"no_such_package: pip install 'gphash\[serve\]'"):
+        service.create_app(built / "digits.index")

@@ -1,0 +1,477 @@
+"""The page in a real browser, in front of the real service; skipped where there is none."""
+
+import contextlib
+import json
+import shutil
+import socket
+import threading
+import time
+import urllib.request
+
+import numpy as np
+import pytest
+
+from gphash import GPHasher
+from gphash.datasets import sources
+from gphash.gallery.gallery import Gallery
+from tests.digits import QUICK
+
+selenium = pytest.importorskip("selenium", reason="the page is tested with selenium")
+uvicorn = pytest.importorskip("uvicorn", reason="the service needs the extra 'serve'")
+Image = pytest.importorskip("PIL.Image", reason="pictures need the extra 'images'")
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+if not (CHROMIUM and DRIVER):
+    pytest.skip("the page is tested with chromium and chromedriver", allow_module_level=True)
+
+from selenium import webdriver  # noqa: E402
+from selenium.webdriver.chrome.service import Service  # noqa: E402
+from selenium.webdriver.common.by import By  # noqa: E402
+from selenium.webdriver.common.keys import Keys  # noqa: E402
+
+from gphash.server.service import create_app  # noqa: E402
+from gphash.server.settings import Settings  # noqa: E402
+
+HOSTILE = '<b class="hostile">3</b><img src=x onerror="document.title=1">'
+N_ITEMS = 600
+SECONDS = 8
+SENT = "Network.requestWillBeSent"
+
+
+@contextlib.contextmanager
+def serving(path, **settings):
+    """The address of a service in a thread of its own."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        app = create_app(path, Settings(watch_seconds=0, log_requests=False, **settings))
+        # Without a proper end of its open connections the server would wait for the browser to hang up.
+        server = uvicorn.Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+        thread.start()
+        try:
+            address = f"http://127.0.0.1:{listening.getsockname()[1]}/"
+            until(lambda: server.started and is_ready(address), seconds=90)  # kernels are compiled the first time
+            yield address
+        finally:
+            server.should_exit = True
+            thread.join(10)
+
+
+def is_ready(address):
+    with contextlib.suppress(OSError), urllib.request.urlopen(f"{address}readyz") as response:
+        return response.status == 200
+    return False
+
+
+def until(condition, seconds=SECONDS):
+    """Wait for a condition and hand back what made it true; what stopped it last is told if it never was."""
+    end = time.monotonic() + seconds
+    trouble = None
+    while time.monotonic() < end:
+        try:
+            if found := condition():
+                return found
+        except selenium.common.exceptions.WebDriverException as error:  # the page is changing under our hands
+            trouble = error
+        time.sleep(0.03)
+    raise AssertionError(f"waited {seconds} s in vain") from trouble
+
+
+@pytest.fixture(scope="module")
+def source():
+    digits = sources.read("digits")
+    rows = np.arange(N_ITEMS)
+    classes = tuple(HOSTILE if name == "3" else name for name in digits.classes)
+    return digits._replace(X=digits.X[rows], y=digits.y[rows], images=digits.images[rows], classes=classes)
+
+
+@pytest.fixture(scope="module")
+def galleries(tmp_path_factory, source):
+    """Two indexes of the same model: digits with pictures, and digits as plain rows."""
+    folder = tmp_path_factory.mktemp("page")
+    GPHasher(**{**QUICK, "n_bits": 16}).fit(source.X, source.y).save(folder / "digits.gph")
+    plain = source._replace(images=None, descriptor=None)
+    for name, rows in {"digits": source, "plain": plain}.items():
+        Gallery.build(folder / f"{name}.index", folder / "digits.gph", rows).close()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def address(galleries):
+    with serving(galleries / "digits.index") as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def browser():
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for argument in (
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-dev-shm-usage",
+        "--disable-gpu",
+        "--window-size=1280,900",
+    ):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    yield driver
+    driver.quit()
+
+
+class Page:
+    """What a person sees and does."""
+
+    def __init__(self, browser, address):
+        self.browser, self.address = browser, address
+
+    def open(self, state=""):
+        self.browser.get("about:blank")
+        self.browser.get(f"{self.address}{state}")
+        return self
+
+    def one(self, selector):
+        return self.browser.find_element(By.CSS_SELECTOR, selector)
+
+    def all(self, selector):
+        return self.browser.find_elements(By.CSS_SELECTOR, selector)
+
+    def text(self, selector):
+        return self.one(selector).text
+
+    def run(self, script, *arguments):
+        return self.browser.execute_script(script, *arguments)
+
+    def press(self, *keys):
+        self.browser.switch_to.active_element.send_keys(*keys)
+
+    def ids(self):
+        return self.run("return [...document.querySelectorAll('#grid a')].map(card => Number(card.dataset.id))")
+
+    def shows(self, origin):
+        """Wait for the answer to a query: `item 7`, or the name of a file."""
+        until(lambda: self.text("#query-origin") == origin and self.ids() and not self.is_busy())
+        return self
+
+    def is_busy(self):
+        return self.one("#grid").get_attribute("aria-busy") == "true"
+
+    def error(self):
+        return until(lambda: self.text("[role=alert] p"))
+
+    def width(self):
+        return self.run("return document.documentElement.scrollWidth")
+
+
+@pytest.fixture
+def page(browser, address):
+    yield Page(browser, address)
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+@pytest.fixture
+def picture(tmp_path, source):
+    """The first item as a file."""
+    path = tmp_path / "digit.png"
+    Image.fromarray(source.images[0]).save(path)
+    return path
+
+
+def test_a_random_item_finds_neighbours(page):
+    page.open()
+    until(lambda: len(page.all(".starters a")) == 8)
+    assert page.text("#fact-items") == str(N_ITEMS)
+    assert page.text("#fact-bits") == "16"
+    page.one("#random").click()
+    until(lambda: len(page.ids()) == 20)
+    assert "id=" in page.run("return location.hash")
+    right = 20 - len(page.all(".card.wrong"))
+    assert page.text("#precision") == f"{right} of 20 share the label"
+    assert all("other label" in mark.text for mark in page.all(".card.wrong .mark"))
+    assert "searched in" in page.text("#time")
+    assert len(page.all("#bits .bit")) == 16
+    assert page.text("#uncertain").startswith("Least certain: bit ")
+    assert page.run("return document.querySelector('#query-picture img').classList.contains('crisp')")
+
+
+def test_the_probability_of_a_bit_can_be_read(page):
+    page.open("#id=0").shows("item 0")
+    page.run("document.querySelector('.bit').focus()")
+    page.press(Keys.ARROW_RIGHT)
+    assert page.text("#readout").startswith("Bit 2 is ")
+    assert "P(1) = 0." in page.text("#readout")
+
+
+def test_strips_mark_as_many_bits_as_the_distance_says(page):
+    page.open("#id=0&k=200").shows("item 0")
+    distances, marks = page.run("""
+        const cards = [...document.querySelectorAll('#grid a')];
+        const diamonds = (card) => [...card.querySelectorAll('.differs, .differs-unsure')]
+          .reduce((sum, path) => sum + path.getAttribute('d').split('M').length - 1, 0);
+        return [cards.map(card => parseInt(card.querySelector('.distance').textContent)), cards.map(diamonds)];
+    """)
+    assert len(distances) == 200
+    assert max(distances) > 0
+    assert distances == marks
+
+
+def test_a_picked_picture_is_searched_for(page, picture):
+    page.open("#id=5").shows("item 5")
+    page.one("#file").send_keys(str(picture))
+    page.shows("digit.png")
+    assert 0 in page.ids()  # which is this very picture
+    assert page.text("#precision").startswith("Of 20: ")
+    page.one("#grid a").click()
+    until(lambda: page.text("#query-origin").startswith("item"))
+    page.browser.back()
+    page.shows("digit.png")
+    page.browser.back()
+    page.shows("item 5")
+
+
+@pytest.mark.parametrize("way", ["drop", "paste"])
+def test_a_picture_may_come_by_hand(page, way):
+    page.open("#id=5").shows("item 5")
+    page.run(
+        """
+        const way = arguments[0];
+        fetch('items/7/image').then((response) => response.blob()).then((blob) => {
+          const carried = new DataTransfer();
+          carried.items.add(new File([blob], 'seven.png', {type: blob.type}));
+          dispatchEvent(way === 'drop' ? new DragEvent(way, {dataTransfer: carried, cancelable: true})
+                                       : new ClipboardEvent(way, {clipboardData: carried}));
+        });
+        """,
+        way,
+    )
+    page.shows("seven.png")
+    assert page.run("return document.querySelector('#drop').hidden")
+
+
+def test_the_ranking_changes_order_and_distances(page):
+    page.open("#id=11&k=60").shows("item 11")
+    by_hamming = page.ids()
+    assert page.text(".distance").endswith("bits")
+    page.one("label[for=by-expected]").click()
+    until(lambda: "." in page.text(".distance"))
+    assert "ranking=expected" in page.run("return location.hash")
+    expected = [float(cell.text) for cell in page.all(".distance")]
+    assert expected == sorted(expected)
+    assert page.ids() != by_hamming
+
+
+def test_settings_narrow_the_search(page):
+    page.open("#id=11").shows("item 11")
+    page.one("#k").send_keys(Keys.CONTROL, "a")
+    page.one("#k").send_keys("7")
+    until(lambda: len(page.ids()) == 7)
+    assert page.one("#k-range").get_attribute("value") == "7"
+    page.run("""
+        const label = document.querySelector('#label');
+        label.value = '4';
+        label.dispatchEvent(new Event('change'));
+    """)
+    until(lambda: {name.text for name in page.all(".card .name")} == {"4"})
+    page.one("#radius").send_keys("0")
+    query = page.run("return document.querySelector('#query-label').textContent")
+    if query != "4":
+        until(lambda: "No other item of “4” within 0 bits." in page.text("#empty"))
+        page.one("#empty button").click()
+        until(lambda: len(page.ids()) == 7)
+
+
+def test_what_is_no_picture_is_refused_in_words(page, tmp_path):
+    path = tmp_path / "notes.png"
+    path.write_text("These are words.")
+    page.open("#id=5").shows("item 5")
+    before = page.ids()
+    page.one("#file").send_keys(str(path))
+    assert "picture" in page.error()
+    assert page.text("#query-origin") == "item 5"
+    assert page.ids() == before
+    page.one("#alert-close").click()
+    assert not page.one("[role=alert]").is_displayed()
+
+
+def test_a_refused_picture_leaves_the_beginning_as_it_was(page, tmp_path):
+    path = tmp_path / "notes.png"
+    path.write_text("These are words.")
+    page.open()
+    until(lambda: page.all(".starters a"))
+    page.one("#file").send_keys(str(path))
+    page.error()
+    until(lambda: page.one(".starters").is_displayed())
+    assert page.all(".skeleton") == []
+
+
+def test_an_unknown_item_is_told(page):
+    page.open("#id=99999")
+    assert "99999" in page.error()
+    assert page.ids() == []
+    page.one("#random").click()
+    until(page.ids)
+    assert not page.one("[role=alert]").is_displayed()
+
+
+def test_a_neighbour_is_searched_by_and_back_leads_back(page):
+    page.open("#id=5").shows("item 5")
+    before = page.ids()
+    page.all("#grid a")[2].click()
+    page.shows(f"item {before[2]}")
+    assert page.run("return location.hash") == f"#id={before[2]}"
+    page.browser.back()
+    page.shows("item 5")
+    assert page.ids() == before
+    page.browser.forward()
+    page.shows(f"item {before[2]}")
+
+
+def test_the_keyboard_is_enough(page):
+    page.open("#id=5").shows("item 5")
+    ids = page.ids()
+    focused = "return Number(document.activeElement.dataset.id)"
+    page.press(Keys.ARROW_DOWN)
+    assert page.run(focused) == ids[0]
+    page.press(Keys.ARROW_RIGHT)
+    assert page.run(focused) == ids[1]
+    page.press(Keys.ARROW_DOWN)
+    page.press(Keys.ARROW_UP)
+    assert page.run(focused) == ids[1]
+    page.press(Keys.ENTER)
+    page.shows(f"item {ids[1]}")
+    assert page.run(focused) == page.ids()[0]  # the focus stays in the grid
+    page.press("e")
+    until(lambda: "." in page.text(".distance"))
+    page.press("b")
+    until(lambda: page.all(".samples"))
+    page.press("b")
+    until(lambda: page.one("#grid").is_displayed())
+    page.press("?")
+    until(lambda: page.one("#help").is_displayed())
+    page.press(Keys.ESCAPE)
+    until(lambda: not page.one("#help").is_displayed())
+    page.press("r")
+    until(lambda: page.text("#query-origin") != f"item {ids[1]}")
+
+
+def test_keys_typed_into_a_field_are_no_commands(page):
+    page.open("#id=5").shows("item 5")
+    page.one("#radius").send_keys("rb?")
+    assert page.one("#view-search").is_displayed()
+    assert not page.one("#help").is_displayed()
+    assert page.text("#query-origin") == "item 5"
+
+
+def test_buckets_are_shown_with_their_shares(page):
+    page.open("#view=buckets")
+    until(lambda: page.all(".samples"))
+    sizes = [int(size.text.split()[0]) for size in page.all(".bucket .size span")]
+    assert sizes == sorted(sizes, reverse=True)
+    assert page.text("#buckets-summary").startswith(f"{N_ITEMS} items in ")
+    assert "%" in page.text(".bucket .text")
+    assert set(page.text(".bucket .code")) <= set("01 ")
+    until(lambda: page.run("return document.querySelector('.samples img').naturalWidth") == 8)
+    page.one(".samples a").click()
+    until(page.ids)
+    page.browser.back()
+    until(lambda: page.one("#view-buckets").is_displayed())
+
+
+def test_the_last_of_several_queries_is_shown(page):
+    page.open("#id=5").shows("item 5")
+    page.run("for (const id of [1, 2, 3, 4]) location.hash = `#id=${id}`")
+    page.shows("item 4")
+    page.press("e", "e")  # there and back while the first is under way
+    until(lambda: not page.is_busy() and page.text(".distance").endswith("bits"))
+
+
+def test_nothing_is_asked_of_other_hosts(page):
+    page.browser.get_log("performance")
+    page.browser.get_log("browser")
+    page.open("#id=5").shows("item 5")
+    page.press("b")
+    until(lambda: page.all(".samples"))
+    addresses = page.run("return performance.getEntriesByType('resource').map(entry => entry.name)")
+    assert len(addresses) > 5
+    assert [address for address in addresses if not address.startswith(page.address)] == []
+    messages = [json.loads(entry["message"])["message"] for entry in page.browser.get_log("performance")]
+    sent = [message["params"]["request"]["url"] for message in messages if message["method"] == SENT]
+    assert len(sent) > 5
+    assert [address for address in sent if not address.startswith(page.address)] == []
+    assert page.browser.get_log("browser") == []  # neither errors nor breaches of the policy
+
+
+def test_the_page_is_dark_where_the_system_is(page):
+    background = "return getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)"
+    for scheme, dark in (("light", False), ("dark", True)):
+        feature = {"name": "prefers-color-scheme", "value": scheme}
+        page.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+        page.open("#id=5").shows("item 5")
+        assert (max(page.run(background)) < 64) == dark
+
+
+def test_nothing_jumps_while_the_answer_comes(page):
+    page.open("#id=5").shows("item 5")
+    shifts = page.browser.execute_async_script("""
+        const done = arguments[0];
+        let sum = 0;
+        new PerformanceObserver((list) => { for (const entry of list.getEntries()) sum += entry.value; })
+          .observe({type: 'layout-shift', buffered: true});
+        setTimeout(() => done(sum), 200);
+    """)
+    assert shifts < 0.02
+
+
+@pytest.mark.parametrize("state", ["#id=5", "#view=buckets", ""])
+def test_a_phone_is_wide_enough(page, state):
+    size = {"width": 360, "height": 740, "deviceScaleFactor": 1, "mobile": True}
+    page.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    page.open(state)
+    until(lambda: page.all("a.card, .samples, .starters a"))
+    assert page.width() <= 360
+
+
+def test_labels_are_text(page, source):
+    three = int(np.flatnonzero(source.y == source.classes.index(HOSTILE))[0])
+    page.open(f"#id={three}").shows(f"item {three}")
+    assert page.text("#query-label") == HOSTILE
+    assert page.width() <= page.run("return innerWidth")  # long as it is
+    assert HOSTILE in {name.get_attribute("textContent") for name in page.all(".card .name")}
+    page.press("b")
+    until(lambda: page.all(".samples"))
+    assert any(HOSTILE in text.text for text in page.all(".bucket .text"))
+    assert page.all(".hostile") == []
+    assert page.run("return document.title") != "1"
+
+
+def test_a_token_is_asked_for_and_kept(browser, galleries):
+    with serving(galleries / "digits.index", read_token="open-sesame") as address:
+        page = Page(browser, address).open("#id=5")
+        until(lambda: page.one("#token-dialog").is_displayed())
+        page.one("#token").send_keys("wrong", Keys.ENTER)
+        until(lambda: "refused" in page.text("#token-text"))
+        page.one("#token").send_keys("open-sesame", Keys.ENTER)
+        page.shows("item 5")
+        until(lambda: page.run("return document.querySelector('#grid img').naturalWidth") == 8)
+        assert page.one("#grid img").get_attribute("src").startswith("blob:")
+        browser.refresh()
+        page.shows("item 5")
+        assert not page.one("#token-dialog").is_displayed()
+
+
+def test_without_pictures_the_bits_are_shown(browser, galleries):
+    with serving(galleries / "plain.index") as address:
+        page = Page(browser, address).open("#id=5").shows("item 5")
+        assert not page.one("#pick").is_displayed()
+        assert page.all("#grid img") == []
+        assert len(page.all("#grid .frame svg")) == 20
+        assert page.text("#uncertain") == "This query has no probabilities."
+
+
+def test_a_service_that_is_gone_is_told(browser, galleries):
+    with serving(galleries / "digits.index") as address:
+        page = Page(browser, address).open("#id=5").shows("item 5")
+    page.press("r")
+    assert "does not answer" in page.error()
+    assert page.one("#alert-retry").is_displayed()

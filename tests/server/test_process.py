@@ -1,0 +1,197 @@
+"""The service as a process: it starts or says why not, reloads, stops, and forgets nothing."""
+
+import json
+import shutil
+import signal
+import socket
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from gphash import GPHasher
+from gphash.datasets import sources
+from gphash.gallery.gallery import Gallery
+from gphash.server.settings import Settings
+from gphash.server.shelf import Shelf
+from tests.digits import QUICK
+from tests.server.conftest import N_BITS, Process, error_of, serving, until
+
+
+def rebuild(built, path, n_rows):
+    """Put another index, of the first rows, where one is."""
+    source = sources.read("digits")
+    part = source._replace(X=source.X[:n_rows], y=source.y[:n_rows], images=source.images[:n_rows])
+    Gallery.build(path, path.with_name("digits.gph"), part).close()
+
+
+def other_model(folder):
+    source = sources.read("digits")
+    hasher = GPHasher(**{**QUICK, "n_bits": N_BITS, "random_state": 1}).fit(source.X[:300], source.y[:300])
+    hasher.save(folder / "other.gph")
+    return folder / "other.gph"
+
+
+def test_everything_acknowledged_is_there_after_a_kill(index, tmp_path):
+    rows = np.random.default_rng(0).random((8, 64)).round(3).tolist()
+    added = []
+    with Process(index, tmp_path, writable=True) as process, process.connect() as client:
+        for number, row in enumerate(rows):
+            answer = client.post("/items", json={"features": row, "label": f"new {number}"})
+            assert answer.status_code == 201
+            added.append(answer.json())
+        assert client.delete("/items/3").status_code == 204
+        process.signal(signal.SIGKILL)
+        process.process.wait()
+    with Process(index, tmp_path, writable=True) as process, process.connect() as client:
+        assert [client.get(f"/items/{item['id']}").json() for item in added] == added
+        assert client.get("/items/3").status_code == 404
+        assert client.get("/collection").json()["n_items"] == 1797 + 8 - 1
+
+
+def test_sighup_and_replaced_files_are_taken_in_while_requests_run(built, index, tmp_path):
+    failures, asked, stop = [], 0, threading.Event()
+    with Process(index, tmp_path, watch_seconds=0.2) as process, process.connect() as client:
+
+        def ask():
+            nonlocal asked
+            while not stop.is_set():
+                answer = client.post("/search", json={"id": asked % 500, "k": 3})
+                asked += 1
+                if answer.status_code != 200:
+                    failures.append(answer.text)
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        try:
+            assert client.get("/collection").json()["n_items"] == 1797
+            process.signal(signal.SIGHUP)
+            until(lambda: any(e["reason"] == "SIGHUP" and e["result"] == "done" for e in process.events("reload")))
+            rebuild(built, index, 900)
+            until(lambda: client.get("/collection").json()["n_items"] == 900)
+            before = client.get("/collection").json()
+            index.write_bytes(b"damaged")
+            until(lambda: process.events("reload")[-1]["result"] == "failed")
+            assert client.get("/collection").json() == before
+            metrics = client.get("/metrics").text
+        finally:
+            stop.set()
+            asking.join()
+        assert failures == []
+        assert asked > 10
+        assert 'gphash_reloads_total{result="failed"}' in metrics
+        assert 'gphash_reloads_total{result="done"}' in metrics
+
+
+def test_a_writer_is_not_reloaded(index, tmp_path):
+    with Process(index, tmp_path, writable=True) as process, process.connect() as client:
+        process.signal(signal.SIGHUP)
+        until(lambda: process.events("reload"))
+        assert client.post("/items", json={"features": [0.0] * 64}).status_code == 201
+
+
+def test_a_stop_lets_requests_finish(index, tmp_path):
+    body = json.dumps({"id": 1}).encode()
+    with Process(index, tmp_path) as process, process.connect() as client:
+        with socket.create_connection(("127.0.0.1", client.port), timeout=20) as connection:
+            lines = ["POST /search HTTP/1.1", "Host: localhost", "Content-Type: application/json"]
+            connection.sendall("\r\n".join([*lines, f"Content-Length: {len(body)}", "", ""]).encode() + body[:4])
+            time.sleep(0.2)
+            process.signal(signal.SIGTERM)
+            time.sleep(0.5)
+            assert process.process.poll() is None
+            connection.sendall(body[4:])
+            assert connection.recv(1000).startswith(b"HTTP/1.1 200")
+        process.process.wait(20)
+        assert process.events("stopped") or process.process.returncode == -signal.SIGTERM
+
+
+def test_a_model_that_does_not_fit_is_refused_in_one_line(index, tmp_path):
+    from gphash.server.service import run
+
+    model = other_model(tmp_path)
+    with pytest.raises(ValueError, match="model") as caught:
+        run(index, Settings(port=0, model=model))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_port_that_is_taken_is_named(built):
+    from gphash.server.service import run
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(OSError, match=rf"cannot listen on 127\.0\.0\.1:{port}"):
+            run(built / "digits.index", Settings(port=port))
+
+
+def test_logs_hold_neither_payloads_nor_tokens(built, tmp_path):
+    with Process(built / "digits.index", tmp_path, read_token="very-secret-token") as process:
+        with process.connect(headers={"Authorization": "Bearer very-secret-token"}) as client:
+            client.post("/search", json={"id": 77, "label": "payload-label"})
+            client.post("/search", content=b'{"payload-broken', headers={"Content-Type": "application/json"})
+            client.get("/collection?token=very-secret-token")
+            client.get("/items/1", headers={"Authorization": "Bearer wrong-secret"})
+            client.get("/line%0abreak")
+        lines = process.lines()
+        text = process.log.read_text()
+    assert "secret" not in text
+    assert "payload" not in text
+    requests = [line for line in lines if "method" in line]
+    assert all({"time", "method", "path", "status", "milliseconds", "client"} == set(line) for line in requests)
+    assert {line["status"] for line in requests} >= {200, 400, 401, 404, 422}
+    assert any(line["path"] == "/line\nbreak" for line in requests)
+
+
+def test_ready_only_after_warming_up(built, monkeypatch):
+    from gphash.server import app
+
+    go = threading.Event()
+    monkeypatch.setattr(app, "warm", lambda _: go.wait(20))
+    import httpx
+    import uvicorn
+
+    application = app.create_app(built / "digits.index", Settings())
+    server = uvicorn.Server(uvicorn.Config(application, port=0, log_config=None, ws="none"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    until(lambda: server.started)
+    with httpx.Client(base_url=f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}") as client:
+        assert client.get("/healthz").status_code == 200
+        assert (client.get("/readyz").status_code, client.get("/readyz").json()) == (503, {"status": "loading"})
+        go.set()
+        until(lambda: client.get("/readyz").status_code == 200)
+        application.state.service.state = "stopping"
+        assert client.get("/readyz").status_code == 503
+    server.should_exit = True
+    thread.join()
+
+
+def test_requests_in_flight_keep_their_gallery(built, tmp_path):
+    import asyncio
+
+    shutil.copytree(built, tmp_path / "own")
+    closed = []
+
+    async def story():
+        shelf = Shelf(tmp_path / "own" / "digits.index", None, False, lambda _: None)
+        with shelf.lease() as old:
+            close = old.close
+            old.close = lambda: (closed.append(1), close())
+            assert await shelf.reload("test")
+            assert shelf.gallery is not old
+            assert not closed
+            assert old.search(old.query(id=1), 2)
+        assert closed == [1]
+        shelf.close()
+
+    asyncio.run(story())
+
+
+def test_two_writers_are_one_too_many(index):
+    from gphash.server.service import create_app
+
+    with serving(index, writable=True) as client:
+        with pytest.raises(RuntimeError, match="one writer"):
+            create_app(index, Settings(writable=True))
+        assert error_of(client.delete("/items/99999"), 404)[0] == "unknown_item"

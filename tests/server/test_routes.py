@@ -1,0 +1,308 @@
+"""Every route, what it answers and what it refuses."""
+
+import io
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+from sklearn.datasets import load_digits
+
+from gphash.gallery.gallery import Gallery
+from tests.server.conftest import N_BITS, error_of, serving
+
+DIGITS = load_digits()
+
+
+def png(pixels):
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    return file.getvalue()
+
+
+@pytest.fixture(scope="module")
+def gallery(built):
+    with Gallery.open(built / "digits.index") as found:
+        yield found
+
+
+def test_the_collection_says_what_there_is(client, gallery):
+    found = client.get("/collection").json()
+    stats = gallery.index.stats()
+    assert found == {
+        "name": gallery.name,
+        "n_items": 1797,
+        "n_codes": stats.n_codes,
+        "n_bits": N_BITS,
+        "method": "GPHasher",
+        "probabilities": True,
+        "pictures": True,
+        "upload": True,
+        "labels": True,
+        "classes": [str(digit) for digit in range(10)],
+        "writable": False,
+        "largest_bucket": stats.largest_bucket,
+        "model": gallery.hasher.fingerprint_,
+        "limits": {"k": 1000, "body_bytes": 16_000_000, "picture_pixels": 64_000_000},
+    }
+
+
+def test_buckets(client, gallery):
+    found = client.get("/collection/buckets", params={"n": 3, "samples": 2}).json()
+    assert found["buckets"] == [bucket._asdict() for bucket in gallery.buckets(3, 2)]
+    assert found["n_items"] == 1797
+    assert len(client.get("/collection/buckets").json()["buckets"]) == 12
+
+
+def test_an_item_and_its_picture(client, gallery):
+    found = client.get("/items/7").json()
+    expected = gallery.item(7)
+    assert found == {**expected._asdict(), "labels": list(expected.labels)}
+    image = client.get("/items/7/image")
+    assert image.content == gallery.picture(7).content
+    assert image.headers["content-type"] == "image/png"
+    assert image.headers["cache-control"] == "private, max-age=3600"
+    again = client.get("/items/7/image", headers={"If-None-Match": image.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    assert client.get("/items/random").json()["id"] in range(1797)
+
+
+@pytest.mark.parametrize("ranking", ["hamming", "expected"])
+@pytest.mark.parametrize("radius", [None, 1])
+@pytest.mark.parametrize("label", [None, "3"])
+def test_a_search_by_id_is_the_gallerys(client, gallery, ranking, radius, label):
+    asked = {"id": 11, "k": 7, "ranking": ranking, "radius": radius, "label": label}
+    found = client.post("/search", json=asked).json()
+    query = gallery.query(id=11)
+    expected = gallery.search(query, 7, ranking=ranking, radius=radius, allowed=label, others=True)
+    assert [near["id"] for near in found["neighbours"]] == [near.id for near in expected]
+    np.testing.assert_allclose(
+        [near["distance"] for near in found["neighbours"]], [near.distance for near in expected], atol=1e-4
+    )
+    for near, wanted in zip(found["neighbours"], expected, strict=True):
+        assert near == {**wanted._asdict(), "labels": list(wanted.labels), "distance": near["distance"]}
+    marks = [near.relevant for near in expected]
+    assert found["precision"] == (pytest.approx(np.mean(marks), abs=1e-4) if marks else None)
+    assert found["query"]["id"] == 11
+    assert found["query"]["labels"] == list(query.labels)
+    np.testing.assert_allclose(found["query"]["probabilities"], query.probabilities, atol=1e-4)
+    assert found["query"]["bits"] == gallery.item(11).bits
+    assert found["ranking"] == ranking
+    assert set(found["milliseconds"]) == {"encode", "search"}
+
+
+def test_features_and_a_picture_of_the_same_find_the_same(client, gallery):
+    pixels = np.rint(DIGITS.images[20] * 255 / 16).astype(np.uint8)
+    by_picture = client.post("/search", files={"picture": png(pixels)}, data={"k": "5", "ranking": "expected"})
+    assert by_picture.status_code == 200, by_picture.text
+    row = gallery.descriptor.describe(pixels).astype(float).tolist()
+    by_features = client.post("/search", json={"features": row, "k": 5, "ranking": "expected"})
+    found, expected = by_picture.json(), by_features.json()
+    assert found["neighbours"] == expected["neighbours"]
+    assert found["query"] == expected["query"]
+    assert found["query"]["id"] is None
+    assert found["precision"] is None
+
+
+def test_encode(client, gallery):
+    rows = (DIGITS.data[:3] / 16).tolist()
+    packed, chances = gallery.encode(rows)
+    found = client.post("/encode", json={"features": rows}).json()
+    assert found["codes"] == [code.tobytes().hex() for code in packed]
+    assert found["bits"] == ["".join(map(str, np.unpackbits(code)[:N_BITS])) for code in packed]
+    np.testing.assert_allclose(found["probabilities"], chances, atol=1e-4)
+    one = client.post("/encode", files={"picture": png(np.zeros((9, 9), np.uint8))}).json()
+    assert len(one["codes"]) == 1
+
+
+def test_the_page_and_its_files(client):
+    page = client.get("/")
+    assert page.status_code == 200
+    assert "default-src 'self'" in page.headers["content-security-policy"]
+    assert page.headers["x-content-type-options"] == "nosniff"
+    assert client.get("/static/page.js").headers["content-type"].startswith("text/javascript")
+    again = client.get("/", headers={"If-None-Match": page.headers["etag"]})
+    assert again.status_code == 304
+
+
+@pytest.mark.parametrize(
+    "path", ["/static/../app.py", "/static/%2e%2e%2fapp.py", "/static/..", "/static/%2fetc%2fpasswd", "/static/x.js"]
+)
+def test_no_path_climbs_out_of_the_page(client, path):
+    import http.client
+
+    connection = http.client.HTTPConnection("127.0.0.1", client.port)  # sends the path as it is
+    connection.request("GET", path)
+    answer = connection.getresponse()
+    assert answer.status == 404
+    assert json.loads(answer.read())["error"]["code"] == "not_found"
+    connection.close()
+
+
+def test_health_and_metrics(client):
+    assert client.get("/healthz").json() == {"status": "alive"}
+    assert client.get("/readyz").json() == {"status": "ready"}
+    client.post("/search", json={"id": 1})
+    client.get("/items/99999")
+    client.request("BREW", "/search")
+    text = client.get("/metrics").text
+    assert 'gphash_requests_total{method="POST",route="/search",status="200"}' in text
+    assert 'gphash_requests_total{method="GET",route="/items/{id}",status="404"}' in text
+    assert 'method="other"' in text
+    assert "BREW" not in text
+    assert "gphash_items 1797.0" in text
+    assert "gphash_search_seconds_count" in text
+    assert 'gphash_request_seconds_bucket{le="0.01",route="/search"}' in text
+    assert "gphash_in_work 1.0" in text  # this one
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code", "argument"),
+    [
+        (b"", 400, "malformed_json", None),
+        (b"{", 400, "malformed_json", None),
+        (b'{"id": 1', 400, "malformed_json", None),
+        (b"\xff\xfe", 400, "malformed_json", None),
+        (b"[" * 100_000, 400, "malformed_json", None),
+        (b"[]", 422, "invalid_argument", None),
+        (b"{}", 422, "invalid_argument", None),
+        (b'{"id": 1, "features": [1]}', 422, "invalid_argument", None),
+        (b'{"id": 1, "k": 0}', 422, "invalid_argument", "k"),
+        (b'{"id": 1, "k": 1000000000}', 422, "invalid_argument", "k"),
+        (b'{"id": 1, "k": 1001}', 422, "invalid_argument", "k"),
+        (b'{"id": 1, "k": "3"}', 422, "invalid_argument", "k"),
+        (b'{"id": 1, "radius": -1}', 422, "invalid_argument", "radius"),
+        (b'{"id": 1, "ranking": "best"}', 422, "invalid_argument", "ranking"),
+        (b'{"id": 1, "label": "cat"}', 422, "unknown_label", "label"),
+        (b'{"id": 1, "colour": 3}', 422, "invalid_argument", "colour"),
+        (b'{"id": 1.5}', 422, "invalid_argument", "id"),
+        (b'{"id": true}', 422, "invalid_argument", "id"),
+        (b'{"id": 99999}', 404, "unknown_item", "id"),
+        (b'{"id": -1}', 404, "unknown_item", "id"),
+        (b'{"id": 18446744073709551617}', 422, "invalid_argument", "id"),
+        (b'{"features": []}', 422, "invalid_argument", "features"),
+        (b'{"features": [1, 2]}', 422, "invalid_argument", "features"),
+        (b'{"features": [' + b"NaN," * 63 + b"1]}", 422, "invalid_argument", "features"),
+        (b'{"features": [' + b"1e400," * 63 + b"1]}", 422, "invalid_argument", "features"),
+        (b'{"features": [' + b'"1",' * 63 + b"1]}", 422, "invalid_argument", "features"),
+    ],
+)
+def test_a_search_that_cannot_be_meant_is_refused(client, body, status, code, argument):
+    answer = client.post("/search", content=body, headers={"Content-Type": "application/json"})
+    assert error_of(answer, status) == (code, argument)
+
+
+def test_a_wrong_width_names_both(client):
+    message = client.post("/search", json={"features": [1.0, 2.0]}).json()["error"]["message"]
+    assert "2 numbers" in message
+    assert "64" in message
+    assert error_of(client.post("/encode", json={"features": [[1.0] * 64, [1.0]]}), 422)[1] == "features"
+
+
+def test_huge_features_are_numbers_like_others(client):
+    assert client.post("/search", json={"features": [1e308] * 64}).status_code in (200, 422)
+
+
+def test_only_so_many_rows_are_encoded(client):
+    assert error_of(client.post("/encode", json={"features": [[0.0] * 64] * 1001}), 422)[1] == "features"
+    assert len(client.post("/encode", json={"features": [[0.0] * 64] * 1000}).json()["codes"]) == 1000
+
+
+@pytest.mark.parametrize(
+    ("files", "data", "status", "code", "argument"),
+    [
+        ({"picture": b"no picture"}, {}, 422, "bad_picture", "picture"),
+        ({"picture": b""}, {}, 422, "bad_picture", "picture"),
+        ({"picture": png(np.zeros((9, 9), np.uint8))[:50]}, {}, 422, "bad_picture", "picture"),
+        ({"other": b"x"}, {}, 422, "invalid_argument", "other"),
+        ({"picture": png(np.zeros((9, 9), np.uint8))}, {"k": "0"}, 422, "invalid_argument", "k"),
+        ({"picture": png(np.zeros((9, 9), np.uint8))}, {"k": "1001"}, 422, "invalid_argument", "k"),
+        ({"picture": png(np.zeros((9, 9), np.uint8))}, {"colour": "3"}, 422, "invalid_argument", "colour"),
+    ],
+)
+def test_a_form_that_cannot_be_meant_is_refused(client, files, data, status, code, argument):
+    answer = client.post("/search", files=files, data=data)
+    assert error_of(answer, status) == (code, argument)
+
+
+def test_forms_that_are_none(client):
+    kind = {"Content-Type": "multipart/form-data; boundary=x"}
+    assert error_of(client.post("/search", content=b"hello", headers=kind), 400)[0] == "malformed_form"
+    without = {"Content-Type": "multipart/form-data"}
+    assert error_of(client.post("/search", content=b"hello", headers=without), 400)[0] == "malformed_form"
+    two = [("picture", b"a"), ("picture", b"b")]
+    assert error_of(client.post("/search", files=two), 400)[0] == "malformed_form"
+    absent = b'--x\r\nContent-Disposition: form-data; name="k"\r\n\r\n3\r\n--x--\r\n'
+    assert error_of(client.post("/search", content=absent, headers=kind), 422) == ("invalid_argument", "picture")
+
+
+def test_other_bodies_routes_and_methods(client):
+    assert error_of(client.post("/search", content=b"id=1"), 415)[0] == "unsupported_media_type"
+    assert error_of(client.get("/nowhere"), 404)[0] == "not_found"
+    assert error_of(client.put("/search"), 405)[0] == "method_not_allowed"
+    assert error_of(client.get("/items/99999"), 404) == ("unknown_item", "id")
+    assert error_of(client.get("/items/99999/image"), 404) == ("unknown_item", "id")
+    assert error_of(client.get("/items/seven"), 422) == ("invalid_argument", "id")
+    assert error_of(client.get(f"/items/{2**70}"), 422) == ("invalid_argument", "id")
+    assert error_of(client.get("/collection/buckets?n=0"), 422) == ("invalid_argument", "n")
+    assert error_of(client.get("/collection/buckets?samples=many"), 422) == ("invalid_argument", "samples")
+
+
+def test_a_service_that_is_read_changes_nothing(client):
+    assert error_of(client.post("/items", json={"features": [0.0] * 64}), 403)[0] == "read_only"
+    assert error_of(client.delete("/items/1"), 403)[0] == "read_only"
+    assert client.get("/items/1").status_code == 200
+
+
+def test_items_are_added_and_removed(index):
+    with serving(index, writable=True) as client:
+        added = client.post("/items", json={"features": (DIGITS.data[0] / 16).tolist(), "label": "new"})
+        assert added.status_code == 201
+        number = added.json()["id"]
+        assert number == 1797
+        assert added.json()["labels"] == ["new"]
+        assert client.get(f"/items/{number}").json() == added.json()
+        assert error_of(client.get(f"/items/{number}/image"), 404) == ("no_picture", "id")
+        assert "new" in client.get("/collection").json()["classes"]
+        found = client.post("/search", json={"id": number, "label": "0", "k": 3}).json()
+        assert [near["labels"] for near in found["neighbours"]] == [["0"]] * 3
+        same = client.post("/items", json={"features": [0.0] * 64, "id": number})
+        assert error_of(same, 409) == ("known_item", "id")
+        picture = png(np.rint(DIGITS.images[1] * 255 / 16).astype(np.uint8))
+        other = client.post("/items", files={"picture": picture}, data={"label": "1", "id": "5000"})
+        assert other.status_code == 201, other.text
+        assert other.json() == {**other.json(), "id": 5000, "labels": ["1"], "has_picture": True}
+        assert client.get("/items/5000/image").content == picture
+        assert error_of(client.post("/items", files={"picture": b"none"}), 422) == ("bad_picture", "picture")
+        assert error_of(client.post("/items", json={"features": [0.0]}), 422) == ("invalid_argument", "features")
+        both = {"features": [0.0] * 64, "label": "a", "tags": ["b"]}
+        assert error_of(client.post("/items", json=both), 422) == ("invalid_argument", "tags")
+        assert client.delete("/items/5000").status_code == 204
+        assert error_of(client.delete("/items/5000"), 404) == ("unknown_item", "id")
+        assert error_of(client.get("/items/5000"), 404) == ("unknown_item", "id")
+        assert client.get("/collection").json()["n_items"] == 1798
+
+
+def test_a_collection_of_plain_features(built, tmp_path):
+    from gphash import HammingIndex
+
+    with Gallery.open(built / "digits.index") as gallery:
+        packed, ids = gallery.index.items()
+        HammingIndex.build(packed, ids, n_bits=N_BITS, model=gallery.hasher).save(tmp_path / "plain.index")
+    with serving(tmp_path / "plain.index", model=built / "digits.gph") as client:
+        said = client.get("/collection").json()
+        assert [said[name] for name in ("upload", "pictures", "labels")] == [False] * 3
+        refused = client.post("/search", files={"picture": png(np.zeros((9, 9), np.uint8))})
+        assert error_of(refused, 422) == ("no_descriptor", "picture")
+        found = client.post("/search", json={"id": 3, "k": 4}).json()
+        assert len(found["neighbours"]) == 4
+        assert found["query"]["probabilities"] is None
+        refused = client.post("/search", json={"id": 3, "ranking": "expected"})
+        assert error_of(refused, 422) == ("invalid_argument", "ranking")
+
+
+def test_the_search_removed_answers_with_the_first_neighbours(built):
+    with serving(built / "digits.index", search_removed=True) as client:
+        first, second = (client.post("/search", json={"id": number}).json() for number in (1, 2))
+        assert first["neighbours"] == second["neighbours"]
+        assert first["query"] != second["query"]
