@@ -501,7 +501,7 @@ function clearSearch() {
   find("key").hidden = true;
   find("query-picture").replaceChildren();
   find("query-label").textContent = "No query yet";
-  find("query-origin").textContent = "";
+  find("query-origin").textContent = "choose one:";
   showCode(null);
 }
 
