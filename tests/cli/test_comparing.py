@@ -1,4 +1,4 @@
-"""The command line as a person uses it: a process of its own, on the digits."""
+"""Comparisons as a person runs them, on the digits."""
 
 import os
 import signal
@@ -9,6 +9,7 @@ import time
 import pytest
 
 from gphash.version import __version__
+from tests.cli.running import inside
 
 
 def gphash(*arguments, cwd, **how):
@@ -52,9 +53,10 @@ def test_a_comparison_ends_in_a_table_and_is_not_run_again(tmp_path):
         (("nonsense",), 2, "No such command"),
     ],
 )
-def test_errors_are_one_line_and_say_what_to_do(tmp_path, arguments, code, message):
-    found = gphash(*arguments, cwd=tmp_path)
-    assert found.returncode == code
+def test_errors_are_one_line_and_say_what_to_do(tmp_path, monkeypatch, arguments, code, message):
+    monkeypatch.chdir(tmp_path)
+    found = inside(*arguments)
+    assert found.exit_code == code
     assert message in found.stderr
     assert "Traceback" not in found.stderr
     assert os.listdir(tmp_path) == []

@@ -1,6 +1,9 @@
 """Every command on the digits, end to end: what is said, what is written, and that the two agree."""
 
+import contextlib
 import json
+import os
+import pty
 import signal
 import socket
 import subprocess
@@ -34,6 +37,24 @@ def test_fit_tells_its_sweeps_and_a_summary(tmp_path):
     assert again["leave_one_out_score"] == pytest.approx(hasher.leave_one_out_score_)
     assert again["sweeps"] == len(hasher.sweeps_)
     assert again["parameters"]["n_inducing"] == 100
+
+
+def test_a_terminal_gets_a_bar_that_leaves_no_trace(tmp_path):
+    ours, theirs = pty.openpty()
+    command = [*COMMAND, "fit", "digits:train", "--bits", "8", *QUICK]
+    environment = {**ENVIRONMENT, "TERM": "xterm"}
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=theirs) as run:
+        os.close(theirs)
+        drawn = b""
+        with contextlib.suppress(OSError):  # what a terminal says at its end
+            while some := os.read(ours, 1 << 16):
+                drawn += some
+        assert b"leave-one-out" in run.stdout.read()
+    os.close(ours)
+    assert run.returncode == 0
+    assert b"/50" in drawn
+    assert b"sweep 1:" not in drawn
+    assert drawn.endswith(b"\x1b[2K")
 
 
 def test_quiet_is_quiet_and_other_methods_have_their_names_in_the_file(tmp_path):
@@ -116,13 +137,14 @@ def test_search_draws_a_sheet(made, tmp_path):
 
 def test_info_explains_every_file(made, tmp_path):
     for name, kind in (("digits-8.gph", "model"), ("digits.index", "index"), ("digits.index.items", "items")):
-        found = gphash("info", made / name, cwd=tmp_path).stdout
-        assert f"{kind}\n" in found
-        assert "fingerprint" in found
-    answer = json.loads(gphash("info", made / "digits-8.gph", "--json", cwd=tmp_path).stdout)
+        assert told("info", made / name, cwd=tmp_path)["kind"] == kind
+    found = gphash("info", made / "digits-8.gph", cwd=tmp_path).stdout
+    assert "model\n" in found
+    assert "fingerprint" in found
+    answer = told("info", made / "digits-8.gph", cwd=tmp_path)
     assert answer["fingerprint"] == load(made / "digits-8.gph").fingerprint_
     assert (answer["method"], answer["bits"]) == ("GPHasher", 8)
-    index = json.loads(gphash("info", made / "digits.index", "--json", cwd=tmp_path).stdout)
+    index = told("info", made / "digits.index", cwd=tmp_path)
     assert (index["items"], index["bits"], index["model"]) == (1797, 8, answer["fingerprint"])
     assert "digits.index.items" in index["beside"]
 

@@ -86,13 +86,15 @@ class Process:
     def events(self, name):
         return [line for line in self.lines() if line.get("event") == name]
 
+    @contextlib.contextmanager
     def connect(self, **options):
+        """A client, once the service is ready."""
         until(lambda: self.events("listening") or self.process.poll() is not None)
         port = self.events("listening")[0]["port"]
-        client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30, **options)
-        client.port = port
-        until(lambda: client.get("/readyz").status_code == 200)
-        return client
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30, **options) as client:
+            client.port = port
+            until(lambda: client.get("/readyz").status_code == 200)
+            yield client
 
     def signal(self, number):
         os.kill(self.process.pid, number)
@@ -106,7 +108,7 @@ class Process:
         self.process.wait()
 
 
-def until(true, seconds=60):
+def until(true, seconds=110):
     """Wait until something is true."""
     deadline = time.monotonic() + seconds
     while not true():

@@ -160,12 +160,11 @@ class TestTokens:
             ("DELETE", "/items/1"),
             ("GET", "/nowhere"),
             ("POST", "/search/"),
-            ("POST", "//search"),
         ],
     )
     @pytest.mark.parametrize(
         "header",
-        [{}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic may-read"}, {"Authorization": "Bearer "}],
+        [{}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic may-read"}, {"Authorization": "Bearer"}],
     )
     def test_nothing_without_one(self, guarded, method, path, header):
         answer = guarded.request(method, path, headers=header)

@@ -71,7 +71,8 @@ def test_sighup_and_replaced_files_are_taken_in_while_requests_run(built, index,
             rebuild(built, index, 900)
             until(lambda: client.get("/collection").json()["n_items"] == 900)
             before = client.get("/collection").json()
-            index.write_bytes(b"damaged")
+            index.with_name("damaged").write_bytes(b"damaged")
+            index.with_name("damaged").replace(index)
             until(lambda: process.events("reload")[-1]["result"] == "failed")
             assert client.get("/collection").json() == before
             metrics = client.get("/metrics").text

@@ -28,7 +28,7 @@ BadParameter = typer.BadParameter
 app = typer.Typer(
     name="gphash",
     help="Short binary codes that keep your notion of similarity.",
-    epilog="gphash demo shows it all in ten seconds; gphash COMMAND --help has examples.",
+    epilog="gphash demo shows it all; gphash COMMAND --help has examples.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -73,7 +73,6 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show where an error comes 
 DataDir = Annotated[
     Path | None, typer.Option(help="Folder of the data; else the one that GPHASH_DATA names, else the user's cache.")
 ]
-Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", show_default=False)]
 
 NOTHING = "interrupted; nothing was written."
 AGAIN = "interrupted; run the same command again to go on where it stopped."

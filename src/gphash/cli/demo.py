@@ -23,8 +23,7 @@ def demo(
 ) -> None:
     """Handwritten digits, from rows to a page.
 
-    Learns 16 bits, measures them on rows never seen, and indexes all digits. It takes some ten seconds, and ends with
-    the command that opens the page.
+    Learns 16 bits, measures them on rows never seen, indexes all digits, and ends with the command that opens the page.
     """
     from gphash.evaluation import report
     from gphash.gallery.gallery import Gallery

@@ -42,6 +42,7 @@ def info(
         Path, Argument(metavar="FILE", help="A model, index, items, checkpoint, report or cache.", show_default=False)
     ],
     as_json: Json = False,
+    quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
     """Explain a file that gphash has written.
@@ -62,7 +63,7 @@ def data(
     data: Annotated[
         str | None,
         Argument(
-            metavar="[DATA]",
+            metavar="DATA",
             help=app.DATA + " If not given, the known data sets are listed.",
             autocompletion=app.complete_data,
             show_default=False,

@@ -197,7 +197,8 @@ class Sweeps:
         if err.is_terminal:
             self._bars = _bars()
             self._bars.start()
-            self._task = self._bars.add_task(self.label, total=None, left="")
+            # Beside the bar there is room for the first words only.
+            self._task = self._bars.add_task(self.label.partition(",")[0], total=None, left="")
         else:
             note(self.label)
         return self

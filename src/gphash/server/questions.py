@@ -7,7 +7,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from gphash.server.failures import Failure, wrong
 
 Id = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
-Row = Annotated[list[float], Field(min_length=1, max_length=1_000_000)]
+LARGE = 1e15  # squares of numbers beyond it, summed in single precision, are not finite
+Row = Annotated[list[Annotated[float, Field(ge=-LARGE, le=LARGE)]], Field(min_length=1, max_length=1_000_000)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Q = TypeVar("Q", bound=BaseModel)
 

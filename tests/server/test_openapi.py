@@ -1,0 +1,81 @@
+"""The description of the service, and whether the service keeps to it whatever it is sent."""
+
+import shutil
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from schemathesis import GenerationMode, checks
+
+from tests.server.conftest import serving
+
+
+@pytest.fixture(scope="module")
+def api(built, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("described") / "own"
+    shutil.copytree(built, folder)
+    with serving(folder / "digits.index", writable=True, log_requests=False) as client:
+        yield schemathesis.openapi.from_url(f"http://127.0.0.1:{client.port}/openapi.json")
+
+
+KEPT = [
+    checks.not_a_server_error,
+    checks.status_code_conformance,
+    checks.content_type_conformance,
+    checks.response_schema_conformance,
+]
+
+
+ROUTES = [
+    ("/collection", "GET"),
+    ("/collection/buckets", "GET"),
+    ("/items/random", "GET"),
+    ("/items/{id}", "GET"),
+    ("/items/{id}/image", "GET"),
+    ("/items/{id}", "DELETE"),
+    ("/items", "POST"),
+    ("/search", "POST"),
+    ("/encode", "POST"),
+    ("/metrics", "GET"),
+    ("/healthz", "GET"),
+]
+
+
+@pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=["as described", "otherwise"])
+@pytest.mark.parametrize(("path", "method"), ROUTES)
+def test_answers_are_as_described(api, path, method, mode):
+    operation = api[path][method]
+    if mode == GenerationMode.NEGATIVE and not (operation.body or operation.path_parameters or operation.query):
+        return  # nothing can be wrong with it
+
+    @given(case=operation.as_strategy(generation_mode=mode))
+    @settings(
+        max_examples=15,
+        phases=[Phase.explicit, Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    def keeps(case):
+        case.call_and_validate(checks=KEPT)
+
+    keeps()
+
+
+def test_every_answer_is_described(client):
+    described = client.get("/openapi.json").json()
+    assert set(described["paths"]) == {
+        "/healthz",
+        "/readyz",
+        "/metrics",
+        "/collection",
+        "/collection/buckets",
+        "/items",
+        "/items/random",
+        "/items/{id}",
+        "/items/{id}/image",
+        "/search",
+        "/encode",
+    }
+    search = described["paths"]["/search"]["post"]
+    assert set(search["requestBody"]["content"]) == {"application/json", "multipart/form-data"}
+    wanted = {"200", "400", "401", "403", "404", "408", "413", "415", "422", "429", "500", "503"}
+    assert set(search["responses"]) == wanted
