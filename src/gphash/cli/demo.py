@@ -1,6 +1,8 @@
 """The command that shows it all: demo."""
 
 import shlex
+import shutil
+import sys
 import time
 from pathlib import Path
 from typing import Annotated
@@ -47,7 +49,7 @@ def demo(
     report.write(measured, result)
     with Gallery.build(index, model, everything) as gallery:
         stats = gallery.index.stats()
-    serve = shlex.join(["gphash", "serve", str(index)])
+    serve = shlex.join([_program(), "serve", str(index)])
     if as_json:
         shown.emit(
             {
@@ -67,3 +69,12 @@ def demo(
     shown.say(f"{index}: {stats.n_items:,} digits on {stats.n_codes:,} distinct codes")
     shown.say("See it in the browser:")
     shown.say(f"  {serve}", "bold")
+
+
+def _program() -> str:
+    """How to call this program from here: an environment that is not activated is named."""
+    called = Path(sys.argv[0])
+    found = shutil.which("gphash")
+    if called.stem != "gphash" or (found is not None and Path(found).resolve() == called.resolve()):
+        return "gphash"
+    return str(called)

@@ -241,47 +241,17 @@ def check_width(hasher: "Hasher", model: Path, source: "Source") -> None:
 
 def measure(hasher: "Hasher", source: "Source", stored: "Source | None" = None, radius: int = 2) -> dict[str, Any]:
     """A report on a trained model: test rows against one another, or against stored rows."""
-    from gphash.evaluation import protocol, report
+    from gphash.evaluation import protocol
     from gphash.evaluation.protocol import Rows
 
     y, y_stored = _same_classes(source, stored)
-    test = Rows(source.X, y)
-    results = (
-        protocol.leave_one_out(hasher, test, radius=radius)
-        if stored is None
-        else protocol.database(hasher, test, Rows(stored.X, y_stored), radius=radius)
-    )
-    began = time.perf_counter()
-    hasher.encode(source.X)
-    seconds = time.perf_counter() - began
-    phases = getattr(hasher, "seconds_", None)
-    made = {
-        "name": "leave one out within the test rows" if stored is None else "test rows against a database",
-        "training_rows": None,
-        "queries": len(source.X),
-        "database_rows": len(source.X) - 1 if stored is None else len(stored.X),
-        "seed": hasher.get_params(deep=False).get("random_state"),
-        "ties": protocol.TIES,
-        "nothing_to_find": protocol.NOTHING,
-        "rankings": [name for name in ("hamming", "expected") if name in results],
-        "radius": radius,
-    }
-    described = {
-        "name": source.name,
-        "features": source.X.shape[1],
+    data = {
+        "name": source.name if stored is None else f"{source.name} against {stored.name}",
+        "features": f"{source.X.shape[1]} features",
         "checksum": source.checksum,
-        "database": None if stored is None else {"name": stored.name, "checksum": stored.checksum},
     }
-    method = {
-        "name": type(hasher).__name__,
-        "parameters": protocol.parameters(hasher),
-        "fingerprint": hasher.fingerprint_,
-        "sweeps": [sweep._asdict() for sweep in getattr(hasher, "sweeps_", ())],
-        "seconds": phases,
-        "training_seconds": sum(phases.values()) if phases else None,
-        "encoding_microseconds": 1e6 * seconds / len(source.X),
-    }
-    return report.make(made, described, method, results)
+    among = None if stored is None else Rows(stored.X, y_stored)
+    return protocol.judge(hasher, Rows(source.X, y), data, stored=among, radius=radius)
 
 
 def print_figures(report: dict[str, Any]) -> None:

@@ -42,6 +42,10 @@ class PictureError(ValueError):
     """The file is no picture, a damaged one, too small or too large a one; the message names it."""
 
 
+class TooManyPixelsError(PictureError):
+    """The picture is larger than allowed."""
+
+
 def open_picture(source: Source, max_pixels: int = MAX_PIXELS) -> NDArray[np.uint8]:
     """The first frame of a picture, upright, in colour, uint8 [H, W, 3].
 
@@ -129,7 +133,7 @@ def _opened(source: Source, max_pixels: int, use: Any) -> Any:
         with pillow.open(opened, formats=formats) as image:
             width, height = image.size
             if width * height > max_pixels:
-                raise PictureError(f"{label} has {width} × {height} pixels; allowed are at most {max_pixels}")
+                raise TooManyPixelsError(f"{label} has {width} × {height} pixels; allowed are at most {max_pixels}")
             if min(width, height) < MIN_SIDE:
                 raise PictureError(
                     f"{label} has {width} × {height} pixels; wanted are at least {MIN_SIDE} on each side"
@@ -138,7 +142,7 @@ def _opened(source: Source, max_pixels: int, use: Any) -> Any:
     except (PictureError, FileNotFoundError, PermissionError, IsADirectoryError):
         raise
     except (pillow.DecompressionBombError, pillow.DecompressionBombWarning) as error:
-        raise PictureError(f"{label} has too many pixels; allowed are at most {max_pixels}") from error
+        raise TooManyPixelsError(f"{label} has too many pixels; allowed are at most {max_pixels}") from error
     except pillow.UnidentifiedImageError as error:
         raise PictureError(f"{label} is no picture of a known format ({', '.join(formats)})") from error
     # What Pillow's decoders raise over damaged files is written down nowhere; these have been seen.

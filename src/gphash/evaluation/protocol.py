@@ -89,22 +89,57 @@ def run(
     radius
         Of the Hamming ball.
     """
-    if missing := [name for name in ("name", "features", "checksum") if not data.get(name)]:
-        raise ValueError(f"data lacks {', '.join(missing)}; a report says which data it was made from.")
+    _check_data(data)
     hasher = make(seed)
     began = time.perf_counter()
     hasher.fit(train.X, train.y)
     seconds = time.perf_counter() - began
+    return _report(hasher, test, stored, train, data, seed, seconds, radius)
+
+
+def judge(
+    hasher: Hasher, test: Rows, data: Mapping[str, Any], *, stored: Rows | None = None, radius: int = 2
+) -> dict[str, Any]:
+    """Report on a method that is trained already; which rows it has seen is not known.
+
+    Parameters
+    ----------
+    hasher
+        Trained.
+    test, data, stored, radius
+        As for `run`.
+    """
+    _check_data(data)
+    seed = parameters(hasher).get("random_state")
+    seconds = sum(getattr(hasher, "seconds_", {}).values()) or None
+    return _report(hasher, test, stored, None, data, seed, seconds, radius)
+
+
+def _check_data(data: Mapping[str, Any]) -> None:
+    if missing := [name for name in ("name", "features", "checksum") if not data.get(name)]:
+        raise ValueError(f"data lacks {', '.join(missing)}; a report says which data it was made from.")
+
+
+def _report(
+    hasher: Hasher,
+    test: Rows,
+    stored: Rows | None,
+    train: Rows | None,
+    data: Mapping[str, Any],
+    seed: Any,
+    seconds: float | None,
+    radius: int,
+) -> dict[str, Any]:
     results = _measure(hasher, test, stored, train, radius)
-    sets = {"training": train, "queries": test} | ({} if stored is None else {"database": stored})
+    sets = {"training": train, "queries": test, "database": stored}
     kept = test if stored is None else stored
     protocol = {
         "name": "leave one out within the test rows" if stored is None else "test rows against a database",
-        "training_rows": len(np.asarray(train.y)),
+        "training_rows": None if train is None else len(np.asarray(train.y)),
         "queries": len(np.asarray(test.y)),
         "database_rows": len(np.asarray(kept.y)) - (stored is None),
         # Rows that training has seen inflate the figures of supervised methods.
-        "database_rows_seen_in_training": _count_shared(kept, train),
+        "database_rows_seen_in_training": None if train is None else _count_shared(kept, train),
         "queries_in_database": None if stored is None else _count_shared(test, stored),
         "seed": seed,
         "ties": TIES,
@@ -112,7 +147,7 @@ def run(
         "rankings": [name for name in ("hamming", "expected") if name in results],
         "radius": radius,
     }
-    described = {**data, "rows": {name: _checksum(rows) for name, rows in sets.items()}}
+    described = {**data, "rows": {name: _checksum(rows) for name, rows in sets.items() if rows is not None}}
     times = {"training_seconds": seconds, "encoding_microseconds": 1e6 * _encoding_seconds(hasher, test.X)}
     return report.make(protocol, described, {**_method(hasher), **times}, results)
 

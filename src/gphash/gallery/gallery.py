@@ -646,7 +646,8 @@ class Gallery:
 
 def _bits(packed: NDArray[np.uint8], n_bits: int) -> list[str]:
     """Codes as zeros and ones."""
-    return ["".join(map(str, row)) for row in packing.unpack(packed, n_bits).tolist()]
+    digits = packing.unpack(packed, n_bits) + np.uint8(ord("0"))
+    return [row.tobytes().decode("ascii") for row in digits]
 
 
 def _with_names(classes: tuple[str, ...], names: Iterable[str]) -> tuple[str, ...]:

@@ -202,10 +202,9 @@ def check_descriptor(gallery: Gallery) -> None:
 
 
 def _bad_picture(error: ValueError) -> Failure:
-    text = str(error)
-    if "pixels; allowed" in text or "too many pixels" in text:
-        return Failure(413, "picture_too_large", f"{text}.", "picture")
-    return wrong(f"{text}.", "picture", "bad_picture")
+    if isinstance(error, pictures.TooManyPixelsError):
+        return Failure(413, "picture_too_large", f"{error}.", "picture")
+    return wrong(f"{error}.", "picture", "bad_picture")
 
 
 def _by_features(gallery: Gallery, features: NDArray[np.float64]) -> Query:
