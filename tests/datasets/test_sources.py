@@ -90,7 +90,7 @@ def test_known_data_sets_of_other_kinds(monkeypatch):
     calls = []
     found = sources.read("cifar10", progress=lambda *call: calls.append(call), n_jobs=1)
     np.testing.assert_array_equal(found.X, gist.describe(images))
-    assert found.descriptor == Descriptor("gist")
+    assert found.descriptor == Descriptor("gist", (32, 32))
     assert calls[-1] == (2, 2)
     # Described once, alone or together.
     monkeypatch.setattr(gist, "describe", None)
@@ -177,7 +177,7 @@ def test_images_alone_are_described(tmp_path):
     images = np.random.default_rng(0).integers(0, 256, (3, 9, 8), dtype=np.uint8)
     found = sources.read(npz(tmp_path / "a.npz", images=images, y=[0, 1, 1]))
     np.testing.assert_array_equal(found.X, gist.describe(images))
-    assert found.descriptor == Descriptor("gist")
+    assert found.descriptor == Descriptor("gist", (9, 8))
 
 
 @pytest.mark.parametrize(

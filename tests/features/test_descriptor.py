@@ -71,7 +71,9 @@ def test_no_picture(image, words):
         PIXELS.describe(image)
 
 
-@pytest.mark.parametrize("descriptor", [Descriptor("gist"), PIXELS, Descriptor("pixels", (28, 20))])
+@pytest.mark.parametrize(
+    "descriptor", [Descriptor("gist"), Descriptor("gist", (32, 32)), PIXELS, Descriptor("pixels", (28, 20))]
+)
 def test_meta_goes_through_json(descriptor):
     assert Descriptor.from_meta(json.loads(json.dumps(descriptor.to_meta()))) == descriptor
 
@@ -86,7 +88,7 @@ def test_no_descriptor_is_none():
         {},
         {"name": "sift", "shape": []},
         {"name": "gist"},
-        {"name": "gist", "shape": [8, 8]},
+        {"name": "gist", "shape": [8]},
         {"name": "pixels", "shape": []},
         {"name": "pixels", "shape": [8]},
         {"name": "pixels", "shape": [8, 0]},
@@ -100,3 +102,13 @@ def test_no_descriptor_is_none():
 def test_foreign_meta_is_refused(meta):
     with pytest.raises(ValueError, match=r"descriptor=.*wanted is the name 'gist'"):
         Descriptor.from_meta(meta)
+
+
+def test_gist_of_a_fixed_size():
+    image = np.random.default_rng(0).integers(0, 256, (32, 32, 3), dtype=np.uint8)
+    fixed = Descriptor("gist", (32, 32))
+    np.testing.assert_array_equal(fixed.describe(image), gist.describe_one(image))
+    # The same picture, larger, is the same row, which it is not for gist alone.
+    larger = image.repeat(3, axis=0).repeat(3, axis=1)
+    np.testing.assert_allclose(fixed.describe(larger), gist.describe_one(image), atol=1e-5)
+    assert np.abs(gist.describe_one(larger) - gist.describe_one(image)).max() > 0.01

@@ -241,17 +241,32 @@ def check_width(hasher: "Hasher", model: Path, source: "Source") -> None:
 
 def measure(hasher: "Hasher", source: "Source", stored: "Source | None" = None, radius: int = 2) -> dict[str, Any]:
     """A report on a trained model: test rows against one another, or against stored rows."""
+    import numpy as np
+
+    from gphash.datasets import sources
     from gphash.evaluation import protocol
     from gphash.evaluation.protocol import Rows
 
-    y, y_stored = _same_classes(source, stored)
-    data = {
-        "name": source.name if stored is None else f"{source.name} against {stored.name}",
-        "features": f"{source.X.shape[1]} features",
-        "checksum": source.checksum,
-    }
-    among = None if stored is None else Rows(stored.X, y_stored)
-    return protocol.judge(hasher, Rows(source.X, y), data, stored=among, radius=radius)
+    among = None
+    name = source.name
+    if stored is not None:
+        name = f"{source.name} against {stored.name}"
+        if np.ndim(_judged(source)) != np.ndim(_judged(stored)):
+            raise ValueError(
+                f"one of {source.name!r} and {stored.name!r} has labels, the other tags; give both of one kind."
+            )
+        stored = sources.renumber(stored, source.classes)
+        source = sources.renumber(source, stored.classes)
+        among = Rows(stored.X, _judged(stored))
+    data = {"name": name, "features": f"{source.X.shape[1]} features", "checksum": source.checksum}
+    return protocol.judge(hasher, Rows(source.X, _judged(source)), data, stored=among, radius=radius)
+
+
+def _judged(source: "Source") -> Any:
+    """Labels or tags of rows to be measured with."""
+    if source.y is None:
+        raise ValueError(f"{source.name!r} has neither labels nor tags; give data with them to measure with.")
+    return source.y
 
 
 def print_figures(report: dict[str, Any]) -> None:
@@ -351,29 +366,6 @@ def _judged(source: "Source", hasher: "Hasher", model: Path) -> "Source":
         raise ValueError(f"{source.name!r} has neither labels nor tags to judge by; give DATA that has.")
     check_width(hasher, model, source)
     return source
-
-
-def _same_classes(source: "Source", stored: "Source | None") -> "tuple[Any, Any]":
-    """Labels or tags of both, so that equal ones mean the same class."""
-    import numpy as np
-
-    if stored is None or source.classes == stored.classes:
-        return source.y, None if stored is None else stored.y
-    assert source.y is not None
-    assert stored.y is not None
-    if source.y.ndim != stored.y.ndim:
-        raise ValueError(
-            f"one of {source.name!r} and {stored.name!r} has labels, the other tags; give both of one kind."
-        )
-    if source.y.ndim == 1:
-        return np.array(source.classes)[source.y], np.array(stored.classes)[stored.y]
-    names = sorted({*source.classes, *stored.classes})
-    both = []
-    for own, y in ((source.classes, source.y), (stored.classes, stored.y)):
-        tags = np.zeros((len(y), len(names)), dtype=np.uint8)
-        tags[:, [names.index(name) for name in own]] = y
-        both.append(tags)
-    return both[0], both[1]
 
 
 def _figures(results: dict[str, Any]) -> dict[str, Any]:

@@ -33,7 +33,11 @@ PICTURES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", "
 GIST = Descriptor("gist")
 
 # Of the known data sets whose rows are made of their images.
-_DESCRIPTORS = {"digits": Descriptor("pixels", (8, 8)), "mnist": Descriptor("pixels", (28, 28)), "cifar10": GIST}
+_DESCRIPTORS = {
+    "digits": Descriptor("pixels", (8, 8)),
+    "mnist": Descriptor("pixels", (28, 28)),
+    "cifar10": Descriptor("gist", (32, 32)),
+}
 
 
 class Source(NamedTuple):
@@ -232,7 +236,8 @@ def _read_table(data: str, path: Path, progress: Progress | None, n_jobs: int | 
                 f"images of {str(path)!r} have {found.images.shape[1]} × {found.images.shape[2]} pixels; wanted are at "
                 f"least {pictures.MIN_SIDE} on each side, or X"
             )
-        X, descriptor = described.gist_rows(found.images, n_jobs=n_jobs, progress=progress).X, GIST
+        X = described.gist_rows(found.images, n_jobs=n_jobs, progress=progress).X
+        descriptor = Descriptor("gist", found.images.shape[1:3])
     return Source(
         data,
         X,

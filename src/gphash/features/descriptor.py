@@ -7,7 +7,6 @@ from numpy.typing import NDArray
 
 from gphash.features import gist, greys
 
-NAMES = ("gist", "pixels")
 MAX_SIDE = 4096
 """Of the picture that "pixels" flattens: a shape from a file must not ask for any amount of memory."""
 
@@ -18,7 +17,9 @@ class Descriptor(NamedTuple):
     name
         "gist" (`gphash.features.gist`), or "pixels": the grey picture itself, from 0 to 1, flattened.
     shape
-        Height and width to which "pixels" brings every picture by area averaging; () for gist.
+        Height and width to which every picture is brought by area averaging. For gist, those of the collection's
+        pictures if they are all of one size, as GIST sees other things in a larger picture; () takes pictures as they
+        are.
     """
 
     name: str
@@ -31,13 +32,15 @@ class Descriptor(NamedTuple):
 
     def describe(self, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
         """One picture, uint8 [H, W] or [H, W, 3], as a row, float32 [n_features]."""
-        if self.name == "gist":
+        if self.name == "gist" and not self.shape:
             return gist.describe_one(pixels)
         if np.asarray(pixels).dtype != np.uint8:
             raise ValueError(f"pixels has dtype {np.asarray(pixels).dtype}; wanted is uint8, from 0 to 255")
         grey = greys.grey(greys.check_image(pixels, 1, "pixels")[None])
         height, width = self.shape
         (resized,) = greys.resize(grey, height, width)
+        if self.name == "gist":
+            return gist.describe_one(resized)
         row: NDArray[np.float32] = np.divide(resized.ravel(), np.float32(255), dtype=np.float32)
         return row
 
@@ -56,11 +59,13 @@ class Descriptor(NamedTuple):
         """
         if meta is None:
             return None
-        name, shape = meta.get("name"), meta.get("shape")
+        name, shape = str(meta.get("name")), meta.get("shape")
         given = shape if isinstance(shape, list) else [None]
         sides = tuple(side for side in given if type(side) is int and 1 <= side <= MAX_SIDE)
-        if name not in NAMES or len(sides) != len(given) or len(sides) != (2 if name == "pixels" else 0):
+        known = {"gist": (0, 2), "pixels": (2,)}.get(name, ())
+        if len(sides) != len(given) or len(sides) not in known:
             raise ValueError(
-                f"descriptor={meta!r}; wanted is the name 'gist' with the shape [], or 'pixels' with [height, width]"
+                f"descriptor={meta!r}; wanted is the name 'gist' with the shape [] or [height, width], or 'pixels' "
+                "with [height, width]"
             )
         return cls(name, sides)

@@ -193,7 +193,9 @@ class HammingIndex:
         for part in self._contents.parts:
             places = part.places(numbers)
             here = places >= 0
-            rows = np.searchsorted(part.buckets.starts, places[here], side="right") - 1
+            # Of one type, else all starts would be converted.
+            starts = part.buckets.starts
+            rows = np.searchsorted(starts, places[here].astype(starts.dtype), side="right") - 1
             packed[here] = bucketing.to_packed(part.buckets.codes[rows], self.n_bits)
             missing &= ~here
         if missing.any():
