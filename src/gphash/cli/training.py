@@ -251,21 +251,19 @@ def measure(hasher: "Hasher", source: "Source", stored: "Source | None" = None, 
     name = source.name
     if stored is not None:
         name = f"{source.name} against {stored.name}"
-        if np.ndim(_judged(source)) != np.ndim(_judged(stored)):
+        if np.ndim(_labels(source)) != np.ndim(_labels(stored)):
             raise ValueError(
                 f"one of {source.name!r} and {stored.name!r} has labels, the other tags; give both of one kind."
             )
         stored = sources.renumber(stored, source.classes)
         source = sources.renumber(source, stored.classes)
-        among = Rows(stored.X, _judged(stored))
+        among = Rows(stored.X, _labels(stored))
     data = {"name": name, "features": f"{source.X.shape[1]} features", "checksum": source.checksum}
-    return protocol.judge(hasher, Rows(source.X, _judged(source)), data, stored=among, radius=radius)
+    return protocol.judge(hasher, Rows(source.X, _labels(source)), data, stored=among, radius=radius)
 
 
-def _judged(source: "Source") -> Any:
-    """Labels or tags of rows to be measured with."""
-    if source.y is None:
-        raise ValueError(f"{source.name!r} has neither labels nor tags; give data with them to measure with.")
+def _labels(source: "Source") -> Any:
+    assert source.y is not None  # checked when it was read
     return source.y
 
 
