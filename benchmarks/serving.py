@@ -3,10 +3,16 @@
     python benchmarks/serving.py                                   # 1,000,000 codes, 64 clients, 60 seconds
     python benchmarks/serving.py --items 100000 --seconds 5        # a quick look
     python benchmarks/serving.py --data cifar10 --by features      # queries are rows, which the service encodes first
+    python benchmarks/serving.py --gallery --items 60000           # items have labels and pictures
 
-Codes are drawn from a model's bit probabilities, as in benchmarks/search.py. The server is a process of its own, as
-`gphash serve` starts it; clients are connections of another one that stay open, each sending its next request when it
-has the answer to the last. The same is then done with the search removed: the first one's neighbours answer all.
+Codes are drawn from a model's bit probabilities, as in benchmarks/search.py. They are all there is: an index without
+a file of items, so that a search by id takes the stored code, and answers have neither labels nor pictures. With
+--gallery, items are the rows of the data set over and over, each a little different, with their labels and pictures: a
+search by id then describes and encodes the item's picture first, and looks up labels of what it finds.
+
+The server is a process of its own, as `gphash serve` starts it; clients are connections of another one that stay open,
+each sending its next request when it has the answer to the last. The same is then done with the search removed: the
+first one's neighbours answer all.
 """
 
 import argparse
@@ -23,7 +29,8 @@ import numpy as np
 from search import draw
 
 from gphash import GPHasher, HammingIndex
-from gphash.datasets import described, registry
+from gphash.datasets import described, registry, sources
+from gphash.gallery.gallery import Gallery
 from gphash.server import service
 from gphash.server.settings import Settings
 
@@ -39,6 +46,7 @@ def main() -> None:
     parser.add_argument("--by", choices=["id", "features"], default="id", help="what is searched for (id)")
     parser.add_argument("--clients", type=int, default=64, help="at once (64)")
     parser.add_argument("--seconds", type=float, default=60, help="of load (60)")
+    parser.add_argument("--gallery", action="store_true", help="with labels and pictures of the items")
     parser.add_argument("--no-log", action="store_true", help="without a line for every request")
     parser.add_argument("--serve", nargs=2, metavar=("FOLDER", "SETTINGS"), help=argparse.SUPPRESS)
     parser.add_argument("--drive", nargs=2, metavar=("PORT", "FOLDER"), help=argparse.SUPPRESS)
@@ -57,8 +65,9 @@ def main() -> None:
 
 def measure(folder: Path, args: argparse.Namespace) -> None:
     n_codes = prepare(folder, args)
+    kind = "labels and pictures" if args.gallery else "codes alone"
     print(
-        f"{args.items:,} items, {n_codes:,} distinct codes of {args.bits} bits, learned on {args.data}; "
+        f"{args.items:,} items ({kind}), {n_codes:,} distinct codes of {args.bits} bits, learned on {args.data}; "
         f"{args.k} nearest by {args.by}, {args.clients} clients, {args.seconds:g} s, {os.cpu_count()} cores"
     )
     with Server(folder, args) as server:
@@ -76,9 +85,13 @@ def prepare(folder: Path, args: argparse.Namespace) -> int:
     hasher = GPHasher(args.bits, random_state=0, n_inducing=min(1000, len(dataset.train.y)))
     hasher.fit(dataset.train.X, dataset.train.y)
     hasher.save(folder / "model.gph")
-    codes, _, _ = draw(hasher.bit_probabilities(dataset.test.X), args.items, 1)
-    index = HammingIndex.build(codes, n_bits=args.bits, model=hasher)
-    index.save(folder / "codes.index")
+    if args.gallery:
+        n_codes = build_gallery(folder, args)
+    else:
+        codes, _, _ = draw(hasher.bit_probabilities(dataset.test.X), args.items, 1)
+        index = HammingIndex.build(codes, n_bits=args.bits, model=hasher)
+        index.save(folder / "codes.index")
+        n_codes = index.stats().n_codes
     generator = np.random.default_rng(2)
     if args.by == "id":
         questions = [{"id": int(number)} for number in generator.integers(args.items, size=10_000)]
@@ -87,7 +100,21 @@ def prepare(folder: Path, args: argparse.Namespace) -> int:
         questions = [{"features": [float(f"{x:.6g}") for x in dataset.test.X[row]]} for row in some]
     bodies = [json.dumps({**question, "k": args.k}) for question in questions]
     (folder / "bodies.json").write_text(json.dumps(bodies))
-    return index.stats().n_codes
+    return n_codes
+
+
+def build_gallery(folder: Path, args: argparse.Namespace) -> int:
+    """Write an index of rows with labels and pictures; how many codes it has."""
+    source = sources.read(args.data)
+    if source.images is None or source.descriptor is None:
+        raise SystemExit(f"--gallery: {args.data} has no pictures; give --data digits, mnist or cifar10.")
+    rows = np.arange(args.items) % len(source.X)
+    noise = np.random.default_rng(3).normal(scale=0.1 * source.X.std(), size=(args.items, source.X.shape[1]))
+    many = source._replace(
+        X=(source.X[rows] + noise).astype(np.float32), y=source.y[rows], images=np.asarray(source.images)[rows]
+    )
+    with Gallery.build(folder / "codes.index", folder / "model.gph", many) as gallery:
+        return gallery.index.stats().n_codes
 
 
 class Server:

@@ -18,7 +18,7 @@ LAYERS = [
     {"hashing", "state", "inference"},
     {"persistence", "validation", "evaluation"},
     {"contract", "index"},
-    {"selection"},
+    {"selection", "stores"},
     {"training"},
     {"checkpoint"},
     {"estimator", "baselines"},

@@ -50,7 +50,6 @@ def here(tmp_path, monkeypatch):
         ("serve none.index", 1, "there is no index 'none.index'; gphash index makes one."),
         ("serve none.index --host 0.0.0.0", 1, "--no-token"),
         ("serve none.index --read-token-file none", 1, "'none': no such file"),
-        ("serve none.index --port 0 --open", 2, "--open needs to know the address"),
         ("serve none.index --token secret", 2, "No such option"),
         ("info none", 1, "'none': no such file or directory."),
         ("info text.txt", 1, "'text.txt' is no file of gphash."),
@@ -112,8 +111,8 @@ def test_rows_that_do_not_fit_the_model(small, arguments, message):
         ("id:seven", 2, "give id: and a whole number"),
         ("cat.jpg", 1, "'cat.jpg' is no file; give a picture"),
         ("wide.npy", 1, "64"),
-        ("flat.npy", 1, "wanted are rows of features"),
-        ("broken.npy", 1, "is no array that numpy.load reads"),
+        ("flat.npy", 1, "wanted are numbers [n, d]"),
+        ("broken.npy", 1, "is no whole .npy file of numbers"),
         ("text.txt", 1, "descri"),
     ],
 )

@@ -1,6 +1,7 @@
 import io
 import struct
 import sys
+import tracemalloc
 import warnings
 import zlib
 
@@ -133,6 +134,62 @@ def test_a_bomb_is_not_decoded(tmp_path, side, act):
         for use in (pictures.check, pictures.open_picture):
             with pytest.raises(PictureError, match=r"bomb\.png' has .*pixels"):
                 use(path)
+
+
+def with_scans(content, number):
+    """A JPEG whose last scan comes so many times in all."""
+    begin, end = content.rindex(b"\xff\xda"), content.rindex(b"\xff\xd9")
+    scans = content.count(b"\xff\xda")
+    return content[:end] + content[begin:end] * (number - scans) + content[end:]
+
+
+def test_a_jpeg_that_repeats_its_scans_is_refused(tmp_path):
+    content = encoded(Image.fromarray(np.tile(PIXELS, (8, 8, 1))), "JPEG", progressive=True)
+    assert content.count(b"\xff\xda") > 3
+    assert pictures.check(with_scans(content, pictures.MAX_SCANS)) == (160, 240)
+    path = tmp_path / "long.jpg"
+    path.write_bytes(with_scans(content, pictures.MAX_SCANS + 1))
+    for use in (pictures.check, pictures.open_picture):
+        for source in (path, path.read_bytes()):
+            with pytest.raises(PictureError, match="more than 100 scans"):
+                use(source)
+
+
+def test_only_scans_of_the_picture_itself_count():
+    content = encoded(Image.fromarray(PIXELS), "JPEG")
+    noted = b"\xff\xe5" + (2 + 4 * 200).to_bytes(2, "big") + b"\xff\xda\0\2" * 200
+    whole = content[:2] + noted + content[2:] + b"\xff\xda\0\2" * 200  # such as the film of a moving picture
+    np.testing.assert_array_equal(pictures.open_picture(whole), pictures.open_picture(content))
+
+
+@pytest.mark.parametrize("kind", ["deep", "float", "whole"])
+def test_greys_are_converted_without_wide_copies(kind):
+    grey = np.arange(2000 * 1500).reshape(1500, 2000)
+    dtype = {"deep": np.uint16, "float": np.float32, "whole": np.int32}[kind]
+    content = encoded(Image.fromarray(grey.astype(dtype)), "PNG" if kind == "deep" else "TIFF")
+    del grey
+    tracemalloc.start()
+    try:
+        pictures.open_picture(content)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 13 * 2000 * 1500  # bytes: the result has 3 a pixel
+
+
+@pytest.mark.parametrize("mode", ["I;16", "I;16B", "F", "I", "L", "RGBA", "P", "CMYK"])
+def test_strips_make_the_whole(monkeypatch, mode):
+    if mode.startswith("I;16"):
+        kind = ">u2" if mode.endswith("B") else "<u2"
+        image = Image.frombytes(mode, (30, 20), (PIXELS[:, :, 0] * np.uint16(256)).astype(kind).tobytes())
+    else:
+        image = Image.fromarray(PIXELS).convert("L" if mode in "IF" else "RGB").convert(mode)
+    image.format = None
+    whole = pictures._colour(image, "TIFF")
+    monkeypatch.setattr(pictures, "_STRIP", 70)
+    np.testing.assert_array_equal(pictures._colour(image, "TIFF"), whole)
+    if mode.startswith("I;16"):
+        np.testing.assert_array_equal(whole[:, :, 1], PIXELS[:, :, 0])
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "PPM"])

@@ -2,7 +2,9 @@
 
 import builtins
 import hashlib
+import io
 import sys
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -227,6 +229,71 @@ def test_bad_npz(tmp_path, arrays, words):
         sources.read(path)
     assert "bad.npz" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def header(shape):
+    text = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}".encode()
+    return b"\x93NUMPY\x01\x00\x76\x00" + text.ljust(117) + b"\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (header((10**14, 64)), "does not fit into its 128 bytes"),
+        (header((2**62, 2**62)), "does not fit into its 128 bytes"),
+        (header((-1, 64)), "no whole .npy file"),
+        (b"\x93NUMPY\x01\x00\x76\x00" + b"[" * 117 + b"\n", "no whole .npy file"),
+        (b"\x93NUMPY\x03\x00\x76\x00" + b"[" * 117 + b"\n", "version"),
+    ],
+)
+def test_a_header_that_promises_too_much(tmp_path, content, words):
+    (tmp_path / "a.npy").write_bytes(content)
+    with pytest.raises(DataError, match=words):
+        sources.read(tmp_path / "a.npy")
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("X.npy", content)
+    with pytest.raises(DataError, match=r"a\.npz' is no whole"):
+        sources.read(tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize("how", [zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2, zipfile.ZIP_DEFLATED])
+def test_an_archive_with_a_damaged_stream(tmp_path, how):
+    rows = io.BytesIO()
+    np.save(rows, X)
+    with zipfile.ZipFile(tmp_path / "a.npz", "w", how) as archive:
+        archive.writestr("X.npy", rows.getvalue())
+    content = bytearray((tmp_path / "a.npz").read_bytes())
+    content[60:80] = b"\xff" * 20
+    (tmp_path / "a.npz").write_bytes(content)
+    with pytest.raises(DataError, match=r"a\.npz' is no whole"):
+        sources.read(tmp_path / "a.npz")
+
+
+def test_an_archive_with_a_password(tmp_path):
+    content = bytearray(npz(tmp_path / "a.npz", X=X).read_bytes())
+    content[6] |= 1
+    content[content.index(b"PK\x01\x02") + 8] |= 1
+    (tmp_path / "a.npz").write_bytes(content)
+    with pytest.raises(DataError, match="encrypted"):
+        sources.read(tmp_path / "a.npz")
+
+
+def test_an_archive_that_grows_beyond_reason(tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "MOST_GROWN", 100_000)
+    zeros = np.zeros((1000, 64), np.float32)
+    np.savez_compressed(tmp_path / "a.npz", X=zeros)
+    with pytest.raises(DataError, match="bytes and 256,128 unpacked, which looks like a trap"):
+        sources.read(tmp_path / "a.npz")
+    np.savez_compressed(tmp_path / "b.npz", X=zeros[:200])
+    for path in (tmp_path / "b.npz", npz(tmp_path / "c.npz", X=zeros)):
+        assert not sources.read(path).X.any()
+
+
+def test_no_number_has_a_line_in_it(tmp_path):
+    found = sources.read(text(tmp_path / "a.csv", "name,a\n1_2,0.5\n1_3,0.7\n"))
+    assert found.X.shape == (2, 1)
+    with pytest.raises(DataError, match=r"'1_3'; wanted is a number in every line"):
+        sources.read(text(tmp_path / "b.csv", "a,b\n12,0.5\n1_3,0.7\n"))
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".npz", ".parquet"])

@@ -11,6 +11,7 @@ from gphash.gallery import added
 from gphash.gallery.gallery import Gallery
 from gphash.gallery.records import KnownItemError, NoPictureError, UnknownItemError
 from gphash.index.storage import LockedError
+from gphash.persistence import FormatError
 from tests.gallery import sources
 
 SOURCE = sources.of_digits(400)
@@ -118,7 +119,7 @@ def test_removed_items_are_gone(copy):
             for ask in (gallery.item, gallery.picture, gallery.remove):
                 with pytest.raises(UnknownItemError):
                     ask(number)
-        assert os.listdir(folder_of(copy)) == []
+        assert os.listdir(folder_of(copy)) == ["301.next"]
         assert gallery.search(gallery.query(features=SOURCE.X[0]), allowed="eight") == []
         with pytest.raises(UnknownItemError):
             gallery.remove(2**70)
@@ -172,7 +173,79 @@ def test_killed_between_journal_and_deletion(copy, monkeypatch):
     gallery.index.close()
     with Gallery.open(copy, writable=True) as gallery:
         assert len(gallery) == 300
-        assert os.listdir(folder_of(copy)) == []
+        assert os.listdir(folder_of(copy)) == ["301.next"]
+
+
+def test_the_id_of_a_removed_item_is_not_given_out_again(copy):
+    def add(gallery):
+        return gallery.add(features=SOURCE.X[350], label="x").id
+
+    with Gallery.open(copy, writable=True) as gallery:
+        gallery.remove(299)
+        assert [add(gallery) for _ in range(3)] == [300, 301, 302]
+        gallery.remove(301)
+        gallery.remove(302)
+        gallery.remove(300)
+        assert add(gallery) == 303
+        gallery.remove(303)
+    with Gallery.open(copy, writable=True) as gallery:
+        assert add(gallery) == 304
+        assert gallery.add(features=SOURCE.X[350], id=302).id == 302  # whoever asks for it gets it
+    assert [name for name in os.listdir(folder_of(copy)) if name.endswith(".next")] == ["304.next"]
+
+
+def test_records_stay_where_the_items_are_missing(copy, model):
+    with Gallery.open(copy, writable=True) as gallery:
+        gallery.add(picture=PICTURE, label="eight")
+    items = copy.with_name(copy.name + ".items")
+    items.rename(copy.with_name("away"))
+    with pytest.raises(FormatError, match=r"digits\.index\.items' is missing, and .* holds 1 items"):
+        Gallery.open(copy, model=model, writable=True)
+    with Gallery.open(copy, model=model) as gallery:
+        assert gallery.item(300).labels == ()
+    copy.with_name("away").rename(items)
+    with Gallery.open(copy, writable=True) as gallery:
+        assert gallery.item(300).labels == ("eight",)
+        assert gallery.picture(300).content == PICTURE
+
+
+def test_items_may_be_added_to_an_index_made_in_python(copy, model):
+    copy.with_name(copy.name + ".items").unlink()
+    for number in (300, 301):
+        with Gallery.open(copy, model=model, writable=True) as gallery:
+            assert gallery.add(features=SOURCE.X[350], label="eight").id == number
+    with Gallery.open(copy, model=model) as gallery:
+        assert gallery.item(300).labels == ("eight",)
+
+
+def test_an_unknown_item_does_not_wait_for_a_change(copy, monkeypatch):
+    with Gallery.open(copy, writable=True) as gallery:
+        begun, go_on = threading.Event(), threading.Event()
+        add = gallery.index.add
+
+        def slow(*given):
+            begun.set()
+            go_on.wait(30)
+            add(*given)
+
+        monkeypatch.setattr(gallery.index, "add", slow)
+        writer = threading.Thread(target=lambda: gallery.add(features=SOURCE.X[350]))
+        writer.start()
+        assert begun.wait(30)
+        told = []
+
+        def ask():
+            with pytest.raises(UnknownItemError):
+                gallery.query(id=999)
+            told.append(True)
+
+        reader = threading.Thread(target=ask)
+        reader.start()
+        reader.join(10)
+        assert told
+        go_on.set()
+        writer.join()
+        reader.join()
 
 
 def test_what_is_not_ours_is_not_swept(copy):

@@ -3,13 +3,14 @@
 import io
 import os
 import shutil
+import threading
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from gphash import HammingIndex, persistence
-from gphash.gallery import items
+from gphash.gallery import items, opening
 from gphash.gallery.gallery import Gallery
 from gphash.gallery.records import NoPictureError, UnknownItemError
 from gphash.index.storage import LockedError
@@ -55,6 +56,69 @@ def test_files_come_as_they_are_if_browsers_show_them(folder):
         else:
             assert content == path.read_bytes()
     assert gallery.query(id=7).probabilities is not None
+
+
+def test_a_large_picture_is_shown_small_and_made_once(folder, monkeypatch):
+    path = sources.folder_of_pictures(folder / "bilder").images[5]
+    large = np.random.default_rng(0).integers(0, 256, (1500, 2500, 3), dtype=np.uint8)
+    Image.fromarray(large).save(path)
+    gallery = Gallery.open(folder / "bilder.index")
+    with pytest.raises(NoPictureError, match="allowed are at most 1000000"):
+        gallery.picture(5, max_pixels=1_000_000)
+    content = gallery.picture(5).content
+    assert Image.open(io.BytesIO(content)).size == (834, 500)
+    with monkeypatch.context() as patch:
+        patch.setattr("gphash.datasets.pictures.open_picture", killed)
+        assert gallery.picture(5).content == content
+    Image.fromarray(large[::-1]).save(path)
+    assert gallery.picture(5).content != content
+
+
+def test_pictures_elsewhere_are_followed_if_nobody_else_named_them(model, tmp_path, monkeypatch):
+    (tmp_path / "indexes").mkdir()
+    path = tmp_path / "indexes" / "bilder.index"
+    source = sources.folder_of_pictures(tmp_path / "bilder")
+    before = os.umask(0o002)
+    try:
+        Gallery.build(path, model, source).close()
+    finally:
+        os.umask(before)
+    assert items.read(items_of(path)).folder == "../bilder"
+    assert items_of(path).stat().st_mode & 0o777 == 0o644
+    assert Gallery.open(path).picture(6).content == source.images[6].read_bytes()
+    for mode in (0o646, 0o664):
+        items_of(path).chmod(mode)
+        with pytest.raises(PermissionError, match="may be written to by others; copy the pictures below"):
+            Gallery.open(path)
+    items_of(path).chmod(0o644)
+    if os.geteuid() == 0:
+        os.chown(items_of(path), 54321, -1)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: 54321)
+    for writable in (False, True):
+        with pytest.raises(PermissionError, match="belongs to another user; copy the pictures below"):
+            Gallery.open(path, writable=writable)
+
+
+def test_below_the_index_anybody_may_name_pictures_but_links_are_no_way_out(folder, monkeypatch):
+    items_of(folder / "bilder.index").chmod(0o666)
+    assert Gallery.open(folder / "bilder.index").picture(6).content.startswith(b"\x89PNG")
+    moved = folder.with_name(folder.name + "-moved")
+    (folder / "bilder").rename(moved)
+    (folder / "bilder").symlink_to(moved)
+    with pytest.raises(PermissionError, match="-moved"):
+        Gallery.open(folder / "bilder.index")
+    items_of(folder / "bilder.index").chmod(0o644)
+    assert Gallery.open(folder / "bilder.index").picture(6).content.startswith(b"\x89PNG")
+
+
+def test_an_absolute_folder_is_refused(folder):
+    stored = persistence.read(items_of(folder / "bilder.index"))
+    persistence.write(
+        items_of(folder / "bilder.index"), items.KIND, stored.meta | {"folder": str(folder / "bilder")}, stored.arrays
+    )
+    with pytest.raises(FormatError, match="only folders relative to the index are followed"):
+        Gallery.open(folder / "bilder.index")
 
 
 def test_a_gallery_may_be_moved_with_its_model_and_pictures(folder, tmp_path):
@@ -213,6 +277,60 @@ def test_killed_after_the_index_took_its_place(copy, model, monkeypatch):
     assert not next_of(copy).exists()
 
 
+def test_a_build_that_fails_leaves_nothing_and_takes_nothing(copy, model, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr("gphash.gallery.opening.settle", killed)
+        with pytest.raises(KilledError):
+            Gallery.build(copy, model, backwards())
+    assert next_of(copy).exists()
+    # Those items still wait for their place; the next build must not take it from them.
+    with monkeypatch.context() as patch:
+        patch.setattr(HammingIndex, "save", killed)
+        with pytest.raises(KilledError):
+            Gallery.build(copy, model, SOURCE)
+    assert not next_of(copy).exists()
+    assert Gallery.open(copy).item(0).labels == (SOURCE.classes[SOURCE.y[299]],)
+
+
+def test_killed_as_the_index_took_its_place(copy, model, monkeypatch):
+    save = HammingIndex.save
+
+    def save_and_die(index, path):
+        save(index, path)
+        raise KilledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(HammingIndex, "save", save_and_die)
+        with pytest.raises(KilledError):
+            Gallery.build(copy, model, backwards())
+    assert Gallery.open(copy).item(0).labels == (SOURCE.classes[SOURCE.y[299]],)
+
+
+def test_two_builds_do_not_meet(copy, model, monkeypatch):
+    settle = opening.settle
+
+    def build_meanwhile(path):
+        found = []
+        other = threading.Thread(target=lambda: found.append(outcome(lambda: Gallery.build(copy, model, SOURCE))))
+        other.start()
+        other.join()
+        assert found == [LockedError]
+        settle(path)
+
+    def outcome(build):
+        try:
+            build().close()
+        except LockedError as error:
+            return type(error)
+
+    monkeypatch.setattr(opening, "settle", build_meanwhile)
+    Gallery.build(copy, model, backwards()).close()
+    monkeypatch.undo()
+    assert Gallery.open(copy).item(0).labels == (SOURCE.classes[SOURCE.y[299]],)
+    with Gallery.open(copy, writable=True) as gallery:  # the lock was given back
+        assert len(gallery) == 300
+
+
 def test_a_first_index_never_appears_without_its_items(model, tmp_path, monkeypatch):
     path = tmp_path / "new.index"
     with monkeypatch.context() as patch:
@@ -315,7 +433,7 @@ def test_records_of_a_gallery_that_was_replaced_are_strays(copy, model):
     for writable in (False, True):
         with Gallery.open(copy, writable=writable) as gallery:
             assert gallery.item(300).labels == (more.classes[more.y[300]],)
-    assert os.listdir(folder_of(copy)) == []
+    assert os.listdir(folder_of(copy)) == ["300.item"]  # whoever builds an index does without, opening deletes nothing
 
 
 def test_items_that_came_by_the_index_alone_are_unknown(copy):

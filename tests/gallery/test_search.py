@@ -11,6 +11,7 @@ from gphash import HammingIndex, methods
 from gphash.baselines import LSH
 from gphash.gallery import png
 from gphash.gallery.gallery import Gallery
+from gphash.gallery.recent import Recent
 from gphash.gallery.records import NoPictureError, UnknownItemError
 from gphash.hamming import packing
 from tests.gallery import sources
@@ -175,6 +176,38 @@ def test_png_refuses_other_arrays():
         png.encode(np.zeros((4, 4)))
 
 
+@pytest.mark.parametrize("shape", [(10, 7), (9, 20, 3), (4, 4, 3)])
+def test_a_reduced_picture_is_made_of_means(shape):
+    pixels = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+    found = png.reduced(pixels, 4)
+    step = -(-max(shape[:2]) // 4)
+    assert max(found.shape[:2]) <= 4
+    for row in range(found.shape[0]):
+        for column in range(found.shape[1]):
+            block = pixels[row * step : (row + 1) * step, column * step : (column + 1) * step]
+            assert np.abs(block.mean(axis=(0, 1)) - found[row, column]).max() <= 0.5
+
+
+def test_filters_of_few_labels_are_kept(model, tmp_path):
+    names = tuple(f"class {number}" for number in range(40))
+    source = sources.of_digits(y=np.arange(300) % 40, classes=names)
+    gallery = Gallery.build(tmp_path / "many.index", model, source)
+    query = gallery.query(features=SOURCE.X[0])
+    for _ in range(2):
+        for number, name in enumerate(names):
+            found = gallery.search(query, 300, allowed=name)
+            assert sorted(one.id for one in found) == list(range(number, 300, 40))
+    assert len(gallery._filters) == 16
+
+
+def test_what_was_asked_for_last_is_kept():
+    made = []
+    kept = Recent(2)
+    for key in "abacab":
+        assert kept.get(key, lambda key=key: made.append(key) or key) == key
+    assert made == ["a", "b", "c", "b"]
+
+
 def test_buckets_count_labels(gallery):
     packed, ids = gallery.index.items()
     codes, sizes = np.unique(packed, axis=0, return_counts=True)
@@ -278,7 +311,7 @@ def test_an_empty_gallery(copy):
         assert gallery.buckets() == []
         with pytest.raises(UnknownItemError):
             gallery.random_id()
-        assert gallery.add(features=SOURCE.X[0], label="0").id == 0
+        assert gallery.add(features=SOURCE.X[0], label="0").id == 300
 
 
 def test_a_million_items_are_listed_by_bucket_in_a_moment(model, tmp_path):

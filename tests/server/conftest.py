@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -72,12 +73,12 @@ def client(built):
 
 
 class Process:
-    """The service as a process."""
+    """The service as a process; `first` is what it does before it starts."""
 
-    def __init__(self, path, folder, **settings):
+    def __init__(self, path, folder, first="", **settings):
         self.log = Path(folder) / f"log-{time.monotonic_ns()}"
         with open(self.log, "wb") as log:
-            command = [sys.executable, "-c", START, str(path), json.dumps({"port": 0, **settings})]
+            command = [sys.executable, "-c", f"{first}\n{START}", str(path), json.dumps({"port": 0, **settings})]
             self.process = subprocess.Popen(command, stderr=log)
 
     def lines(self):
@@ -106,6 +107,17 @@ class Process:
         if self.process.poll() is None:
             self.signal(signal.SIGKILL)
         self.process.wait()
+
+
+def pipelined(port, path, times=300):
+    """A client that asks and asks and never reads."""
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.connect(("127.0.0.1", port))
+    connection.setblocking(False)
+    with contextlib.suppress(BlockingIOError):
+        connection.send(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode() * times)
+    return connection
 
 
 def until(true, seconds=110):

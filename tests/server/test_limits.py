@@ -13,10 +13,14 @@ import zlib
 
 import httpx
 import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
-from gphash.server import answers, service
+from gphash.server import answers, questions, service
+from gphash.server.failures import Failure
+from gphash.server.service import create_app
 from gphash.server.settings import Settings, check
-from tests.server.conftest import error_of, serving, until
+from tests.server.conftest import error_of, pipelined, serving, until
 
 
 def raw(port, *parts, pause=0.0, seconds=20):
@@ -191,6 +195,183 @@ class TestTokens:
         assert answer.status_code == 401
 
 
+TOKENS = {"none": {}, "read": {"read_token": "r"}, "write": {"write_token": "w"}}
+TOKENS["both"] = TOKENS["read"] | TOKENS["write"]
+ASKED = [
+    ("GET", "/collection", "read"),
+    ("GET", "/items/1", "read"),
+    ("GET", "/metrics", "read"),
+    ("GET", "/openapi.json", "read"),
+    ("GET", "/nowhere", "read"),
+    ("POST", "/search", "read"),
+    ("POST", "/encode", "read"),
+    ("POST", "/search/", "write"),
+    ("POST", "/encode/", "write"),
+    ("POST", "/items", "write"),
+    ("POST", "/items/", "write"),
+    ("POST", "/", "write"),
+    ("POST", "/static/page.js", "write"),
+    ("PUT", "/search", "write"),
+    ("DELETE", "/items/1", "write"),
+    ("PATCH", "/items/1", "write"),
+]
+
+
+def ask(app, method, path, **given):
+    """One request to an application without a server."""
+
+    async def send():
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            return await client.request(method, path, **given)
+
+    return asyncio.run(send())
+
+
+@pytest.mark.parametrize("root", ["", "/gp"], ids=["alone", "mounted"])
+@pytest.mark.parametrize("tokens", TOKENS)
+def test_nobody_comes_in_without_the_token_that_is_wanted(built, tokens, root):
+    """A request passes if it shows a token that may do it, or none where none is asked for."""
+    app = create_app(built / "digits.index", Settings(hosts=("localhost",), log_requests=False, **TOKENS[tokens]))
+    if root:
+        app = Starlette(routes=[Mount(root, app=app)])
+    for method, path, what in ASKED:
+        # A service that is only read from, and by those with a token, has no other to ask for.
+        wanted = "r" if "r" in TOKENS[tokens].values() and (what == "read" or tokens == "read") else None
+        wanted = "w" if what == "write" and "w" in TOKENS[tokens].values() else wanted
+        for given in (None, "r", "w", "x", ""):
+            headers = {} if given is None else {"Authorization": f"Bearer {given}"}
+            answer = ask(app, method, root + path, headers=headers)
+            known = given in TOKENS[tokens].values()
+            passes = wanted is None or given == wanted or (known and given == "w")
+            refused = 403 if known else 401
+            code = answer.json()["error"]["code"] if answer.status_code in (401, 403) else None
+            assert (code not in ("unauthorised", "forbidden")) is passes, (method, path, given, answer.status_code)
+            assert passes or answer.status_code == refused
+    for path in ("/", "/static/page.js", "/healthz"):
+        assert ask(app, "GET", root + path).status_code == 200
+
+
+@pytest.mark.parametrize("tokens", TOKENS)
+@pytest.mark.parametrize("path", ["/search%0A", "/encode%0A", "/items%0A", "/sea%00rch", "/search%0D%0A", "/search%7F"])
+def test_control_characters_lead_nowhere(built, tokens, path):
+    app = create_app(built / "digits.index", Settings(hosts=("localhost",), log_requests=False, **TOKENS[tokens]))
+    for method in ("GET", "POST", "DELETE"):
+        answer = ask(app, method, path, json={"id": 1})
+        assert error_of(answer, 400) == ("bad_path", None)
+
+
+@pytest.mark.parametrize(
+    ("headers", "may"),
+    [
+        ({}, True),
+        ({"Sec-Fetch-Site": "none"}, True),
+        ({"Sec-Fetch-Site": "same-origin"}, True),
+        ({"Sec-Fetch-Site": "cross-site"}, False),
+        ({"Sec-Fetch-Site": "same-site"}, False),
+        ({"Origin": "http://evil.example"}, False),
+        ({"Origin": "http://localhost.evil.example"}, False),
+        ({"Origin": "http://localhost:1"}, False),
+        ({"Origin": "null"}, False),
+        ({"Origin": ""}, False),
+        ({"Origin": "http://localhost"}, True),
+        ({"Origin": "https://localhost"}, True),  # a proxy with TLS is before it
+        ({"Origin": "http://evil.example", "Sec-Fetch-Site": "cross-site"}, False),
+    ],
+)
+def test_pages_of_other_sites_are_answered_nothing(client, headers, may):
+    for method, path in (
+        ("POST", "/search"),
+        ("GET", "/items/1"),
+        ("GET", "/items/1/image"),
+        ("GET", "/static/page.js"),
+    ):
+        answer = client.request(method, path, json={"id": 1}, headers={"Host": "localhost", **headers})
+        assert answer.headers["cross-origin-resource-policy"] == "same-origin"
+        assert answer.status_code == (200 if may else 403), (method, path)
+        assert may or error_of(answer, 403)[0] == "cross_site"
+
+
+def test_links_of_other_sites_lead_to_the_page_alone(client):
+    link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
+    assert client.get("/", headers=link).status_code == 200
+    assert client.get("/", headers={**link, "Sec-Fetch-Mode": "no-cors"}).status_code == 403
+    assert client.get("/items/1/image", headers=link).status_code == 403
+
+
+def test_a_form_of_another_site_adds_nothing(index):
+    with serving(index, writable=True) as client:
+        answer = client.post("/items", files={"picture": bomb(8)}, headers={"Origin": "http://evil.example"})
+        assert error_of(answer, 403)[0] == "cross_site"
+        assert client.get("/collection").json()["n_items"] == 1797
+
+
+class TestLargeJson:
+    WRONG = b'{"features":[' + b'"",' * 600_000 + b"0]}"
+    NAMES = b"{" + b",".join(b'"%x":0' % number for number in range(300_000)) + b"}"
+
+    @pytest.mark.parametrize("body", [WRONG, NAMES, b'{"features":[' + b"0," * 1_000_000 + b"0]}"])
+    @pytest.mark.parametrize("route", ["/search", "/items", "/encode"])
+    def test_one_that_cannot_be_meant_is_refused_at_once(self, index, route, body):
+        with serving(index, writable=True) as client:
+            began = time.monotonic()
+            answer = client.post(route, content=body, headers={"Content-Type": "application/json"})
+            assert answer.status_code in (413, 422)
+            assert len(answer.content) < 1000
+            assert time.monotonic() - began < 1
+
+    @pytest.mark.parametrize("body", [WRONG, b'{"features":[' + b'[""],' * 300_000 + b"[]]}", NAMES])
+    def test_one_fault_is_enough(self, body):
+        began = time.monotonic()
+        with pytest.raises(Failure) as caught:
+            questions.from_json(questions.EncodeJson, body, 1_000_000, 1_000_000)
+        assert caught.value.status == 422
+        assert time.monotonic() - began < 1
+
+    def test_more_rows_or_longer_ones_are_refused_before_any_is_read(self, monkeypatch):
+        monkeypatch.setattr(questions.EncodeJson, "model_validate", None)
+        for body in (b'{"features": [[1], [1], [1]]}', b'{"features": [[1, 2, 3]]}', b'{"features": [1, 2, 3]}'):
+            with pytest.raises(Failure, match="features"):
+                questions.from_json(questions.EncodeJson, body, 2, 2)
+
+    def test_a_row_has_room_however_it_is_written(self, client):
+        rows = [[-0.12345678901234567e-100] * 64] * 1000
+        assert client.post("/encode", content=json.dumps({"features": rows}, indent=2)).status_code == 415
+        kind = {"Content-Type": "application/json"}
+        answer = client.post("/encode", content=json.dumps({"features": rows}, indent=1), headers=kind)
+        assert answer.status_code == 200
+
+    def test_new_items_are_read_away_from_the_loop(self, index, monkeypatch):
+        threads = []
+        read = questions.from_json
+        monkeypatch.setattr(
+            questions, "from_json", lambda *args: threads.append(threading.current_thread().name) or read(*args)
+        )
+        with serving(index, writable=True) as client:
+            assert client.post("/items", json={"features": [0.0] * 64}).status_code == 201
+        assert [name.startswith("gphash-work") for name in threads] == [True]
+
+
+class TestPlaces:
+    def test_the_page_and_those_without_a_token_take_none(self, built):
+        with serving(built / "digits.index", read_token="r", max_in_work=1) as client:
+            allowed = {"Authorization": "Bearer r"}
+            connections = [pipelined(client.port, path) for path in ("/static/page.js", "/static/page.js", "/items/1")]
+            time.sleep(0.5)
+            assert "gphash_in_work 1.0" in client.get("/metrics", headers=allowed).text  # this one
+            assert client.post("/search", json={"id": 1}, headers=allowed).status_code == 200
+            for connection in connections:
+                connection.close()
+
+    def test_whoever_never_reads_loses_his(self, built):
+        with serving(built / "digits.index", max_in_work=1, send_seconds=1) as client:
+            connection = pipelined(client.port, "/collection/buckets?n=200&samples=100")
+            until(lambda: client.post("/search", json={"id": 1}).status_code == 503, 5)
+            until(lambda: 'status="499"' in client.get("/metrics").text, 10)
+            assert client.post("/search", json={"id": 1}).status_code == 200
+            connection.close()
+
+
 def test_pages_of_other_sites_are_kept_out(client):
     site = {"Sec-Fetch-Site": "cross-site"}
     assert error_of(client.post("/search", json={"id": 1}, headers=site), 403)[0] == "cross_site"
@@ -277,6 +458,9 @@ def test_a_fault_of_ours_says_nothing_of_the_request(built, monkeypatch, capfd):
         ({"port": 70_000}, "port"),
         ({"max_k": 0}, "max_k"),
         ({"body_seconds": 0}, "body_seconds"),
+        ({"head_seconds": 0}, "head_seconds"),
+        ({"send_seconds": 0}, "send_seconds"),
+        ({"max_connections": 0}, "max_connections"),
         ({"upload_queue": -1}, "upload_queue"),
     ],
 )

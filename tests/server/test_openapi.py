@@ -7,6 +7,8 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis import GenerationMode, checks
 
+from gphash.server.service import create_app
+from gphash.server.settings import Settings
 from tests.server.conftest import serving
 
 
@@ -58,6 +60,25 @@ def test_answers_are_as_described(api, path, method, mode):
         case.call_and_validate(checks=KEPT)
 
     keeps()
+
+
+@pytest.mark.parametrize(
+    ("tokens", "reading", "writing"),
+    [
+        ({}, [], []),
+        ({"read_token": "r"}, [{"token": []}], [{"token": []}]),
+        ({"write_token": "w"}, [], [{"token": []}]),
+        ({"read_token": "r", "write_token": "w"}, [{"token": []}], [{"token": []}]),
+    ],
+)
+def test_tokens_are_described(built, tokens, reading, writing):
+    described = create_app(built / "digits.index", Settings(**tokens)).openapi()
+    assert described["components"]["securitySchemes"] == {"token": {"type": "http", "scheme": "bearer"}}
+    routes = described["paths"]
+    for operation in (routes["/search"]["post"], routes["/items/{id}"]["get"], routes["/metrics"]["get"]):
+        assert operation["security"] == reading
+    assert routes["/items"]["post"]["security"] == routes["/items/{id}"]["delete"]["security"] == writing
+    assert routes["/healthz"]["get"]["security"] == []
 
 
 def test_every_answer_is_described(client):

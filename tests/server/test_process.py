@@ -1,6 +1,9 @@
 """The service as a process: it starts or says why not, reloads, stops, and forgets nothing."""
 
+import asyncio
+import contextlib
 import json
+import os
 import shutil
 import signal
 import socket
@@ -16,7 +19,7 @@ from gphash.gallery.gallery import Gallery
 from gphash.server.settings import Settings
 from gphash.server.shelf import Shelf
 from tests.digits import QUICK
-from tests.server.conftest import N_BITS, Process, error_of, serving, until
+from tests.server.conftest import N_BITS, Process, error_of, pipelined, serving, until
 
 
 def rebuild(built, path, n_rows):
@@ -104,8 +107,199 @@ def test_a_stop_lets_requests_finish(index, tmp_path):
             assert process.process.poll() is None
             connection.sendall(body[4:])
             assert connection.recv(1000).startswith(b"HTTP/1.1 200")
-        process.process.wait(20)
-        assert process.events("stopped") or process.process.returncode == -signal.SIGTERM
+        assert process.process.wait(20) == 0
+        assert [event["unfinished"] for event in process.events("stopped")] == [0]
+
+
+SLOW = """
+import time
+from gphash.server import answers
+answers.collection = lambda *_: time.sleep(60)
+"""
+
+
+def test_a_stop_does_not_wait_for_threads_beyond_its_time(index, tmp_path):
+    with Process(index, tmp_path, first=SLOW, shutdown_seconds=1) as process, process.connect() as client:
+        with socket.create_connection(("127.0.0.1", client.port), timeout=20) as connection:
+            connection.sendall(b"GET /collection HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            time.sleep(0.3)
+            process.signal(signal.SIGTERM)
+            assert process.process.wait(10) == 0
+        assert [event["unfinished"] for event in process.events("stopped")] == [1]
+
+
+HANGUP = """
+import os, signal
+from gphash.server import app
+init = app.Service.__init__
+app.Service.__init__ = lambda *args: (os.kill(os.getpid(), signal.SIGHUP), init(*args))[1]
+"""
+
+
+def test_a_hangup_while_it_loads_does_not_end_it(index, tmp_path):
+    with Process(index, tmp_path, first=HANGUP) as process, process.connect() as client:
+        assert client.get("/collection").status_code == 200
+        process.signal(signal.SIGHUP)
+        until(lambda: process.events("reload"))
+        process.signal(signal.SIGTERM)
+        assert process.process.wait(20) == 0
+
+
+def read_all(connection):
+    """Whatever comes until the other side has closed."""
+    found = b""
+    try:
+        while more := connection.recv(1 << 16):
+            found += more
+    except ConnectionResetError:
+        pass
+    return found
+
+
+def test_clients_that_keep_it_waiting_are_left(index, tmp_path):
+    quick = {"head_seconds": 1, "send_seconds": 1, "log_requests": False}
+    with Process(index, tmp_path, **quick) as process, process.connect() as client:
+        address = ("127.0.0.1", client.port)
+        with (
+            socket.create_connection(address, timeout=8) as silent,
+            socket.create_connection(address, timeout=8) as half,
+            socket.create_connection(address, timeout=8) as after,
+            socket.create_connection(address, timeout=8) as busy,
+            pipelined(client.port, "/static/page.js") as deaf,
+        ):
+            half.sendall(b"GET /healthz HTTP/1.1\r\nHost: loc")
+            after.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\nGET /heal")
+            began = time.monotonic()
+            while time.monotonic() - began < 4:
+                busy.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                found, more = b"", b"nothing yet"
+                while more and b"alive" not in found:
+                    more = busy.recv(1000)
+                    found += more
+                assert more, "it was left although it asks"
+                with contextlib.suppress(OSError):
+                    after.sendall(b"t")
+                time.sleep(0.2)
+            assert read_all(silent) == read_all(half) == b""
+            assert read_all(after).count(b"alive") == 1
+            deaf.settimeout(8)
+            assert read_all(deaf).count(b"HTTP/1.1 200") < 300
+        assert client.get("/healthz").status_code == 200
+
+
+def test_an_answer_that_is_read_slowly_is_read_to_its_end(index, tmp_path):
+    quick = {"head_seconds": 1, "send_seconds": 2, "log_requests": False}
+    with Process(index, tmp_path, **quick) as process, process.connect() as client:
+        with socket.create_connection(("127.0.0.1", client.port), timeout=8) as connection:
+            asked = b"GET /static/page.js HTTP/1.1\r\nHost: localhost\r\n"
+            connection.sendall(400 * (asked + b"\r\n") + asked + b"Connection: close\r\n\r\n")
+            found, began = [], time.monotonic()
+            while more := connection.recv(1 << 15):
+                found.append(more)
+                time.sleep(0.015)
+        assert b"".join(found).count(b"HTTP/1.1 200") == 401
+        assert time.monotonic() - began > 3
+
+
+def test_more_clients_than_allowed_are_turned_away(index, tmp_path):
+    with Process(index, tmp_path, max_connections=3) as process, process.connect() as client:
+        address = ("127.0.0.1", client.port)
+        with (
+            socket.create_connection(address, timeout=8),
+            socket.create_connection(address, timeout=8),
+            socket.create_connection(address, timeout=8) as fourth,
+        ):
+            assert read_all(fourth) == b""
+            assert 'gphash_busy_total{reason="connections"} 1.0' in client.get("/metrics").text
+
+
+@contextlib.asynccontextmanager
+async def watching(shelf, seconds=0.05):
+    """Watch until the test is through."""
+    task = asyncio.create_task(shelf.watch(seconds))
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        shelf.close()
+
+
+async def becomes(true, seconds=20):
+    async with asyncio.timeout(seconds):
+        while not true():
+            await asyncio.sleep(0.02)
+
+
+def test_files_that_cannot_be_opened_are_tried_again(index, monkeypatch):
+    results = []
+    shelf = Shelf(index, None, False, results.append)
+    opened = Gallery.open
+    faults = iter([OSError("not now"), OSError("not now")])
+
+    def failing(*args, **given):
+        if fault := next(faults, None):
+            raise fault
+        return opened(*args, **given)
+
+    monkeypatch.setattr(Gallery, "open", failing)
+
+    async def story():
+        async with watching(shelf):
+            os.utime(index)
+            await becomes(lambda: len(results) == 3)
+            await asyncio.sleep(0.3)
+
+    asyncio.run(story())
+    assert results == ["failed", "failed", "done"]
+
+
+def test_between_attempts_it_waits_longer_and_longer(index, monkeypatch):
+    results = []
+    shelf = Shelf(index, None, False, lambda result: results.append((result, time.monotonic())))
+    monkeypatch.setattr(Gallery, "open", lambda *_, **__: 1 / 0)
+
+    async def story():
+        async with watching(shelf):
+            os.utime(index)
+            await becomes(lambda: len(results) == 5)
+            os.utime(index)
+            changed = time.monotonic()
+            await becomes(lambda: len(results) == 6)
+            return time.monotonic() - changed
+
+    assert asyncio.run(story()) < 0.5  # what has changed is looked at without waiting
+    times = [moment for _, moment in results[:5]]
+    assert times[4] - times[3] > 0.3
+    assert {result for result, _ in results} == {"failed"}
+
+
+def test_the_model_is_watched_too(index):
+    results = []
+    shelf = Shelf(index, None, False, results.append)
+    model = index.with_name("digits.gph")
+
+    async def story():
+        async with watching(shelf):
+            shutil.copy(model, model.with_name("copy"))
+            model.with_name("copy").replace(model)
+            await becomes(lambda: results == ["done"])
+
+    asyncio.run(story())
+
+
+def test_files_behind_a_link_are_watched(built, index, tmp_path):
+    results = []
+    link = tmp_path / "link.index"
+    link.symlink_to(index)
+    shelf = Shelf(link, None, False, results.append)
+
+    async def story():
+        async with watching(shelf):
+            os.utime(index.with_name("digits.index.items"))
+            await becomes(lambda: results == ["done"])
+
+    asyncio.run(story())
 
 
 def test_a_model_that_does_not_fit_is_refused_in_one_line(index, tmp_path):
@@ -134,6 +328,8 @@ def test_logs_hold_neither_payloads_nor_tokens(built, tmp_path):
             client.get("/collection?token=very-secret-token")
             client.get("/items/1", headers={"Authorization": "Bearer wrong-secret"})
             client.get("/line%0abreak")
+            client.get("/nowhere")
+            client.get("/healthz")  # when it answers, the lines of those before are written
         lines = process.lines()
         text = process.log.read_text()
     assert "secret" not in text
@@ -169,8 +365,6 @@ def test_ready_only_after_warming_up(built, monkeypatch):
 
 
 def test_requests_in_flight_keep_their_gallery(built, tmp_path):
-    import asyncio
-
     shutil.copytree(built, tmp_path / "own")
     closed = []
 

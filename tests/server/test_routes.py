@@ -2,6 +2,7 @@
 
 import io
 import json
+import threading
 
 import numpy as np
 import pytest
@@ -9,6 +10,8 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from gphash.gallery.gallery import Gallery
+from gphash.server import app, assets
+from gphash.server.questions import SearchJson
 from tests.server.conftest import N_BITS, error_of, serving
 
 DIGITS = load_digits()
@@ -61,10 +64,41 @@ def test_an_item_and_its_picture(client, gallery):
     image = client.get("/items/7/image")
     assert image.content == gallery.picture(7).content
     assert image.headers["content-type"] == "image/png"
-    assert image.headers["cache-control"] == "private, max-age=3600"
+    assert image.headers["cache-control"] == "private, no-cache"
     again = client.get("/items/7/image", headers={"If-None-Match": image.headers["etag"]})
     assert (again.status_code, again.content) == (304, b"")
     assert client.get("/items/random").json()["id"] in range(1797)
+
+
+def test_pictures_have_threads_of_their_own_that_mark_them(built, monkeypatch):
+    threads = []
+    monkeypatch.setattr(assets, "etag", lambda _: threads.append(threading.current_thread().name) or '"mark"')
+    with serving(built / "digits.index") as client:
+        threads.clear()
+        again = client.get("/items/7/image", headers={"If-None-Match": '"mark"'})
+        assert again.status_code == 304
+    assert [name.startswith("gphash-pictures") for name in threads] == [True]
+
+
+def test_the_limit_of_pixels_is_also_that_of_pictures_shown(built, monkeypatch):
+    asked = []
+    picture = Gallery.picture
+    monkeypatch.setattr(Gallery, "picture", lambda self, id, **given: asked.append(given) or picture(self, id, **given))
+    with serving(built / "digits.index", max_picture_pixels=1234) as client:
+        assert client.get("/items/7/image").status_code == 200
+    assert asked == [{"max_pixels": 1234}]
+
+
+@pytest.mark.parametrize(
+    ("writable", "descriptor", "quick"), [(False, None, True), (True, None, False), (False, 1, False)]
+)
+def test_only_what_cannot_wait_is_done_where_it_arrives(writable, descriptor, quick):
+    class Asked:  # whatever else is asked of it would be an AttributeError
+        pass
+
+    gallery = Asked()
+    gallery.writable, gallery.descriptor = writable, descriptor
+    assert app._is_quick(gallery, SearchJson(id=1)) is quick
 
 
 @pytest.mark.parametrize("ranking", ["hamming", "expected"])

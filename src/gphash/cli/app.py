@@ -14,7 +14,7 @@ from typing import Annotated, Any, ParamSpec
 import typer
 
 from gphash import methods
-from gphash.cli import shown
+from gphash.cli import outputs, shown
 from gphash.datasets import registry
 from gphash.version import __version__
 
@@ -77,10 +77,13 @@ DataDir = Annotated[
 NOTHING = "interrupted; nothing was written."
 AGAIN = "interrupted; run the same command again to go on where it stopped."
 
+# Files that the command may write, with the numbers that the system gave to what is there; files are replaced whole.
+_expected: dict[Path, int | None] = {}
+
 
 def command(
     *examples: str,
-    interrupted: Callable[[Mapping[str, Any]], str] = lambda given: NOTHING,
+    interrupted: Callable[[Mapping[str, Any]], str | None] = lambda given: None,
 ) -> Callable[[Callable[P, None]], Callable[P, None]]:
     """Enter a command whose errors are one line that says what to do, unless --debug is given.
 
@@ -89,12 +92,13 @@ def command(
     examples
         Command lines that end its help.
     interrupted
-        From the command's arguments to what is said after Ctrl-C.
+        From the command's arguments to what is said after Ctrl-C; if that is None, what was written is.
     """
 
     def enter(function: Callable[P, None]) -> Callable[P, None]:
         @functools.wraps(function)
         def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
+            _expected.clear()
             with warnings.catch_warnings():
                 if not kwargs.get("debug"):
                     warnings.showwarning = _remark_unless(bool(kwargs.get("quiet")))
@@ -103,12 +107,12 @@ def command(
                 except (typer.Exit, typer.BadParameter):
                     raise
                 except KeyboardInterrupt:
-                    shown.complain(f"gphash: {interrupted(kwargs)}")
+                    shown.complain(f"gphash: {interrupted(kwargs) or _stopped()}")
                     raise typer.Exit(130) from None
                 except Exception as error:
                     if kwargs.get("debug") or isinstance(error, BrokenPipeError):
                         raise
-                    shown.complain(f"gphash: {_told(error)}")
+                    shown.complain(f"gphash: {_told(error, kwargs)}")
                     raise typer.Exit(1) from error
 
         # The first character keeps lines as they are.
@@ -127,12 +131,13 @@ def _remark_unless(quiet: bool) -> Callable[..., None]:
     return remark
 
 
-def _told(error: Exception) -> str:
-    """An error in one line."""
+def _told(error: Exception, given: Mapping[str, Any]) -> str:
+    """An error of a command with such arguments, in one line."""
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{os.fsdecode(error.filename)!r}: {error.strerror[:1].lower()}{error.strerror[1:]}."
     if isinstance(error, MemoryError):
-        return "there is not enough memory; give fewer rows, or a smaller n_inducing by --set."
+        advice = "; give fewer rows" if "data" in given else ""
+        return f"there is not enough memory{advice}{', or a smaller n_inducing by --set' if 'option' in given else ''}."
     expected = isinstance(error, ValueError | OSError | ImportError)
     if expected or type(error).__module__.partition(".")[0] == "gphash":
         return _one_line(str(error))
@@ -191,15 +196,59 @@ def _setting(text: str) -> tuple[str, Any]:
     return name, {"true": True, "false": False}.get(value.lower(), value)
 
 
-def destination(path: Path) -> Path:
-    """A file to write, refused now rather than when the work is done."""
+def destination(path: Path, kind: str, *inputs: str | Path | None, option: str = "--output") -> Path:
+    """A file to write, refused now rather than when the work is done.
+
+    Parameters
+    ----------
+    path
+        The file. One that is there is replaced only if it is of the same kind, or empty.
+    kind
+        One of `outputs.KINDS`.
+    inputs
+        What the command reads, and must not write over.
+    option
+        How the user has named the file.
+    """
+    label = f"{option} {str(path)!r}"
     if path.is_dir():
-        raise typer.BadParameter(f"--output {str(path)!r} is a folder; give the name of a file.")
+        raise typer.BadParameter(f"{label} is a folder; give the name of a file.")
     if not path.absolute().parent.is_dir():
-        raise typer.BadParameter(f"--output {str(path)!r} lies in a folder that does not exist; make it first.")
+        raise typer.BadParameter(f"{label} lies in a folder that does not exist; make it first.")
     if not os.access(path.absolute().parent, os.W_OK):
-        raise typer.BadParameter(f"--output {str(path)!r} lies in a folder that cannot be written; name another one.")
+        raise typer.BadParameter(f"{label} lies in a folder that cannot be written; name another one.")
+    for one in inputs:
+        if one is not None and _is_same(path, Path(one)):
+            raise typer.BadParameter(f"{label} is a file that this command reads; give another name.")
+    if path.exists():
+        if not path.is_file():
+            raise typer.BadParameter(f"{label} is no plain file; give another name.")
+        if path.stat().st_size and not outputs.KINDS[kind](path):
+            raise typer.BadParameter(f"{label} is there already, and is no {kind}; give another name, or remove it.")
+    expect(path)
     return path
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    both = one.exists() and other.exists()
+    return os.path.samefile(one, other) if both else os.path.realpath(one) == os.path.realpath(other)
+
+
+def expect(path: Path) -> None:
+    """Have it said after Ctrl-C if this file was written."""
+    _expected[path] = _number(path)
+
+
+def _stopped() -> str:
+    written = [str(path) for path, before in _expected.items() if _number(path) not in (None, before)]
+    return f"interrupted; this was written: {', '.join(written)}." if written else NOTHING
+
+
+def _number(path: Path) -> int | None:
+    try:
+        return os.stat(path).st_ino
+    except OSError:
+        return None
 
 
 def stem(data: str) -> str:

@@ -33,22 +33,30 @@ def demo(
 
     if output.exists() and not output.is_dir():
         raise ValueError(f"--output {str(output)!r} is a file; give the name of a folder.")
-    output.mkdir(parents=True, exist_ok=True)
+    model, measured, index = output / "digits.gph", output / "report.json", output / "digits.index"
+    for path, kind in ((model, "model"), (measured, "report"), (index, "index")):
+        if output.exists():
+            app.destination(path, kind)
+        app.expect(path)
     train, test, everything = (
         training.read(name, None, threads, quiet) for name in ("digits:train", "digits:test", "digits")
     )
-    model, measured, index = output / "digits.gph", output / "report.json", output / "digits.index"
     hasher = find("gph")(n_bits=BITS, n_inducing=300, random_state=seed, n_jobs=threads)
     label = f"fitting gph, {BITS} bits, to {len(train.X):,} digits"
     began = time.perf_counter()
     with shown.Sweeps(label, hasher.get_params()["max_sweeps"], quiet, False) as watch:
         hasher.set_params(callback=watch).fit(train.X, train.y)
     seconds = time.perf_counter() - began
+    output.mkdir(parents=True, exist_ok=True)
     hasher.save(model)
     result = training.measure(hasher, test)
     report.write(measured, result)
     with Gallery.build(index, model, everything) as gallery:
         stats = gallery.index.stats()
+        # The page's first search would compile what this one does.
+        query = gallery.query(id=0)
+        for ranking in ("hamming", "expected"):
+            gallery.search(query, ranking=ranking)
     serve = shlex.join([_program(), "serve", str(index)])
     if as_json:
         shown.emit(

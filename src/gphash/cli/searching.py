@@ -52,6 +52,9 @@ def index(
     output: Annotated[
         Path | None, Option("--output", "-o", metavar="FILE", help="The index; DATA.index if not given.")
     ] = None,
+    discard_added: Annotated[
+        bool, Option("--discard-added", help="Replace an index although items were added to it, and lose them.")
+    ] = False,
     threads: Threads = -1,
     data_dir: DataDir = None,
     as_json: Json = False,
@@ -62,7 +65,7 @@ def index(
 
     Labels and small pictures are kept beside it; large pictures stay in their folder.
     """
-    target = app.destination(output or Path(f"{app.stem(data)}.index"))
+    target = app.destination(output or Path(f"{app.stem(data)}.index"), "index", model, data)
     hasher = training.load(model, threads)
     source = training.read(data, data_dir, threads, quiet)
     training.check_width(hasher, model, source)
@@ -70,7 +73,7 @@ def index(
 
     with (
         shown.Meter("encoding", quiet) as progress,
-        Gallery.build(target, model, source, progress=progress) as gallery,
+        Gallery.build(target, model, source, progress=progress, discard_added=discard_added) as gallery,
     ):
         stats = gallery.index.stats()
         told = {"index": str(target), "items": len(gallery), "bits": gallery.n_bits, "codes": stats.n_codes}
@@ -114,6 +117,7 @@ def search(
     """
     if show is not None:
         _check_sheet(show, query)
+        app.destination(show, "drawing of gphash", index, query, model, option="--show")
     from gphash.gallery.gallery import Gallery
 
     with Gallery.open(index, model=model) as gallery:
@@ -147,7 +151,10 @@ def _queries(gallery: "Gallery", text: str, seed: int | None) -> "Iterator[tuple
     elif not Path(text).is_file():
         raise ValueError(f"QUERY {text!r} is no file; give a picture, a file .npy, id:NUMBER, or random.")
     elif Path(text).suffix == ".npy":
-        rows = _rows(Path(text))
+        from gphash.datasets import tables
+
+        rows = tables.read_npy(Path(text)).X
+        assert rows is not None  # such a file has nothing else
         for number, row in enumerate(rows):
             yield text if len(rows) == 1 else f"{text}, row {number}", gallery.query(features=row)
     else:
@@ -161,21 +168,6 @@ def _id(text: str) -> int:
     return int(word)
 
 
-def _rows(path: Path) -> Any:
-    """One or more rows of features, [n, d]."""
-    import numpy as np
-
-    try:
-        rows = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise ValueError(f"{str(path)!r} is no array that numpy.load reads: {error}") from error
-    if rows.ndim not in (1, 2) or rows.dtype.kind not in "biuf" or not rows.size:
-        raise ValueError(
-            f"{str(path)!r} holds {rows.dtype} of shape {rows.shape}; wanted are rows of features, [n, d]."
-        )
-    return np.atleast_2d(rows)
-
-
 def bits_of(query: "Query", n_bits: int) -> str:
     """A query's code as 0110…."""
     import numpy as np
@@ -183,13 +175,14 @@ def bits_of(query: "Query", n_bits: int) -> str:
     return "".join(map(str, np.unpackbits(query.code, count=n_bits)))
 
 
-def _precision(neighbours: "list[Neighbour]") -> float | None:
-    known = [one.relevant for one in neighbours if one.relevant is not None]
-    return sum(known) / len(known) if known else None
+def _judged(neighbours: "list[Neighbour]") -> list[bool]:
+    """Whether neighbours are right, of those where it is known."""
+    return [one.relevant for one in neighbours if one.relevant is not None]
 
 
 def _plain(found: Found, n_bits: int) -> dict[str, Any]:
     query = found.query
+    judged = _judged(found.neighbours)
     return {
         "query": {
             "name": found.label,
@@ -199,22 +192,27 @@ def _plain(found: Found, n_bits: int) -> dict[str, Any]:
             "probabilities": query.probabilities,
         },
         "neighbours": [one._asdict() for one in found.neighbours],
-        "precision": _precision(found.neighbours),
+        "precision": sum(judged) / len(judged) if judged else None,
     }
 
 
 def _print(found: Found, n_bits: int, ranking: Ranking) -> None:
     own = bits_of(found.query, n_bits)
-    rows = [shown.Cells(("", found.label, ", ".join(found.query.labels), "", own), frozenset({1}))]
+    named = any(one.name for one in found.neighbours)
+    first = ("", found.label, ", ".join(found.query.labels), "", own, *(("",) if named else ()))
+    rows = [shown.Cells(first, frozenset({1}))]
     for rank, one in enumerate(found.neighbours, 1):
         distance = f"{one.distance:.0f}" if ranking is Ranking.HAMMING else f"{one.distance:.2f}"
         wrong = " ✗" if one.relevant is False else ""
         labels = ", ".join(one.labels) + wrong
-        rows.append(shown.Cells((f"{rank}", f"{one.id}", labels, distance, shown.against(one.bits, own))))
-    shown.table(("rank", "id", "label", "distance", "bits"), rows, left=(1, 2, 4))
-    precision = _precision(found.neighbours)
-    if precision is not None:
-        shown.say(f"precision {precision:.2f}: {precision * len(found.neighbours):.0f} of {len(found.neighbours)}")
+        cells = (f"{rank}", f"{one.id}", labels, distance, shown.against(one.bits, own))
+        rows.append(shown.Cells((*cells, one.name or "") if named else cells))
+    columns = ("rank", "id", "label", "distance", "bits", *(("picture",) if named else ()))
+    shown.table(columns, rows, left=(1, 2, 4, 5))
+    if judged := _judged(found.neighbours):
+        unknown = len(found.neighbours) - len(judged)
+        rest = f"; {unknown} without a label" if unknown else ""
+        shown.say(f"precision {sum(judged) / len(judged):.2f}: {sum(judged)} of {len(judged)}{rest}")
     elif not found.neighbours:
         shown.say("nothing was found; give a larger --radius, or none.")
     shown.say("")
@@ -223,7 +221,6 @@ def _print(found: Found, n_bits: int, ranking: Ranking) -> None:
 def _check_sheet(show: Path, query: str) -> None:
     from gphash.evaluation import canvas
 
-    app.destination(show)
     if show.suffix not in PICTURES:
         raise BadParameter(f"--show {str(show)!r}; give a name that ends in {', '.join(PICTURES)}.")
     if query.endswith(".npy"):

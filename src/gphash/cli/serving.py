@@ -1,19 +1,17 @@
 """The command that answers over HTTP: serve."""
 
 import os
-import socket
 import threading
-import time
 import webbrowser
 from pathlib import Path
 from typing import Annotated
 
 from gphash.cli import app, shown
-from gphash.cli.app import Argument, BadParameter, Debug, Option, Quiet
+from gphash.cli.app import Argument, Debug, Option, Quiet
 
 READ, WRITE = "GPHASH_READ_TOKEN", "GPHASH_WRITE_TOKEN"
 TOKEN_BYTES = 4096
-OPEN_SECONDS = 120.0
+PATIENCE = 3.0  # seconds of getting ready before a word is said
 
 
 @app.command("gphash serve digits.index --open", interrupted=lambda given: "stopped.")
@@ -47,6 +45,7 @@ def serve(
     max_body: Annotated[int, Option(min=1, help="Most bytes of a request.")] = 16_000_000,
     max_pixels: Annotated[int, Option(min=1, help="Most pixels of a picture.")] = 64_000_000,
     max_requests: Annotated[int, Option(min=1, help="Most requests worked on at once.")] = 256,
+    max_connections: Annotated[int, Option(min=1, help="Most clients connected at once.")] = 512,
     open_page: Annotated[bool, Option("--open", help="Open the page in the browser.")] = False,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -69,48 +68,44 @@ def serve(
         max_body_bytes=max_body,
         max_picture_pixels=max_pixels,
         max_in_work=max_requests,
+        max_connections=max_connections,
         log_requests=not quiet,
     )
     choices.check(chosen)
-    if open_page and not port:
-        raise BadParameter("--open needs to know the address; give a --port other than 0.")
     service.require()
     if not index.is_file():
         raise ValueError(f"there is no index {str(index)!r}; gphash index makes one.")
-    address = f"http://{_reachable(host)}:{port}/"
-    if not quiet and port:
-        shown.say(f"{index} at {address} (Ctrl-C stops it)")
-    if open_page:
-        threading.Thread(target=_open, args=(_reachable(host).strip("[]"), port, address), daemon=True).start()
-    service.run(index, chosen)
+    waiting = threading.Timer(PATIENCE, lambda: shown.say("getting ready: the first start compiles, for half a minute"))
+    waiting.daemon = True
+
+    def tell(state: str, address: str) -> None:
+        slow = waiting.finished.is_set()
+        if state == "listening":
+            if not quiet:
+                shown.say(f"{index} at {address} (Ctrl-C stops it)")
+                waiting.start()
+        else:
+            waiting.cancel()
+            if slow and not quiet:
+                shown.say("ready")
+            if open_page:
+                webbrowser.open(address)
+
+    try:
+        service.run(index, chosen, tell)
+    finally:
+        waiting.cancel()
 
 
 def _token(path: Path | None, variable: str) -> str | None:
     """A token from a file, else from the environment; never from the command line, which other users can see."""
     if path is None:
-        return os.environ.get(variable) or None
+        token = os.environ.get(variable)
+        if token == "":
+            raise ValueError(f"{variable} is set, but empty; give it a token, or unset it to ask for none.")
+        return token
     with open(path, encoding="utf-8") as file:
         token = file.read(TOKEN_BYTES + 1).strip()
     if not token or len(token) > TOKEN_BYTES or len(token.splitlines()) > 1:
         raise ValueError(f"{str(path)!r} is empty, or has more than one line; wanted is a token and nothing else.")
     return token
-
-
-def _open(host: str, port: int, address: str) -> None:
-    """Open the page when somebody listens."""
-    until = time.monotonic() + OPEN_SECONDS
-    while time.monotonic() < until:
-        try:
-            socket.create_connection((host, port), 1.0).close()
-        except OSError:
-            time.sleep(0.2)
-        else:
-            webbrowser.open(address)
-            return
-
-
-def _reachable(host: str) -> str:
-    """How a browser on this machine names the address."""
-    if host in ("0.0.0.0", "::"):
-        return "127.0.0.1"
-    return f"[{host}]" if ":" in host else host

@@ -23,7 +23,7 @@ NOT_HERE = {*ELSEWHERE, "callback"}
 @app.command(
     "gphash fit digits:train --bits 16",
     "gphash fit photos/ -o photos.gph --checkpoint photos.run",
-    interrupted=lambda given: app.AGAIN if given["checkpoint"] else app.NOTHING,
+    interrupted=lambda given: app.AGAIN if given["checkpoint"] else None,
 )
 def fit(
     data: Data,
@@ -35,7 +35,7 @@ def fit(
     output: Annotated[
         Path | None,
         Option(
-            "--output", "-o", metavar="FILE", help="The model; DATA-BITS.gph if not given. A file there is replaced."
+            "--output", "-o", metavar="FILE", help="The model; DATA-BITS.gph if not given. A model there is replaced."
         ),
     ] = None,
     option: Annotated[
@@ -60,7 +60,7 @@ def fit(
     """
     named = "" if method == "gph" else f"-{method}"
     given = app.settings(option)
-    target = app.destination(output or Path(f"{app.stem(data)}{named}-{bits}.gph"))
+    target = app.destination(output or Path(f"{app.stem(data)}{named}-{bits}.gph"), "model", data, checkpoint)
     hasher = _hasher(method, bits, seed, threads, given, checkpoint)
     source = read(data, data_dir, threads, quiet)
     taught = _supervision(hasher, method, source)
@@ -132,10 +132,11 @@ def encode(
     from gphash import files
 
     wanted = ".npz" if probabilities else ".npy"
-    target = app.destination(output or Path(f"{app.stem(data)}-codes{wanted}"))
+    target = output or Path(f"{app.stem(data)}-codes{wanted}")
     if target.suffix != wanted:
         what = "codes with probabilities are" if probabilities else "codes alone are"
         raise BadParameter(f"--output {str(target)!r}; {what} a file {wanted}.")
+    app.destination(target, "array of codes", model, data)
     hasher = load(model, threads)
     if probabilities and not hasattr(hasher, "bit_probabilities"):
         raise ValueError(f"{str(model)!r} is a model of {methods.name_of(hasher)}, which tells no probabilities.")
@@ -195,7 +196,7 @@ def evaluate(
     """
     from gphash.evaluation import report
 
-    target = app.destination(output or Path(f"{model.stem}-report.json"))
+    target = app.destination(output or Path(f"{model.stem}-report.json"), "report", model, data, stored)
     hasher = load(model, threads)
     source = _judged(read(data, data_dir, threads, quiet), hasher, model)
     among = None if stored is None else _judged(read(stored, data_dir, threads, quiet), hasher, model)
@@ -378,6 +379,9 @@ def _draw(report: dict[str, Any], folder: Path) -> list[Path]:
     """Figures of a report, as files of a folder."""
     from gphash.evaluation import canvas, plots
 
+    for name in ("precision-recall", "codes", "training"):
+        for suffix in (".svg", ".png"):
+            app.expect(folder / f"{name}{suffix}")
     written = canvas.save(plots.precision_recall([report]), folder / "precision-recall")
     written += canvas.save(plots.codes(report), folder / "codes")
     if report["method"]["sweeps"]:

@@ -1,14 +1,16 @@
 """Pictures as arrays, read with Pillow (the extra ``images``).
 
 Files come from anywhere: only formats that Pillow decodes by itself are tried (EPS, for one, would start a program),
-and the number of pixels is known and bounded before any of them is unpacked.
+and the number of pixels, and of passes over them, is known and bounded before any of them is unpacked.
 """
 
 import errno
 import io
 import os
+import re
 import struct
 import zlib
+from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,6 +18,7 @@ from numpy.typing import NDArray
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
 MAX_PIXELS = 64_000_000
+MAX_SCANS = 100  # of a JPEG; each is a pass over all of its pixels, and files in earnest have about ten
 MIN_SIDE = 4  # pixels; descriptors divide a picture into 4 × 4 blocks
 VERSION = 1  # of what is decoded: a cache must not serve descriptors of other pixels
 
@@ -34,8 +37,13 @@ _DAMAGE = (
     zlib.error,
 )
 
-
 _WITHOUT_RANGE = {"I", "F"}  # 32 bits for each pixel
+_STRIP = 1 << 20  # pixels converted at once
+
+_JPEG = b"\xff\xd8\xff"
+_SOS, _EOI = 0xDA, 0xD9  # markers: a scan begins, the picture ends
+# Within a scan, 255 is followed by 0 or is a mark to restart at; those and padding have no segment behind them.
+_SEGMENT = re.compile(rb"\xff[^\x00\x01\xd0-\xd8\xff]")
 
 
 class PictureError(ValueError):
@@ -75,7 +83,7 @@ def open_picture(source: Source, max_pixels: int = MAX_PIXELS) -> NDArray[np.uin
         # A fault in what a camera has noted is none of the picture.
         except (*_DAMAGE, AttributeError, Warning):
             upright = image
-        return np.array(_colour(upright, image.format), dtype=np.uint8)
+        return _colour(upright, image.format)
 
     result: NDArray[np.uint8] = _opened(source, max_pixels, decode)
     return result
@@ -97,7 +105,7 @@ def check(source: Source, max_pixels: int = MAX_PIXELS) -> tuple[int, int]:
         image.draft("RGB", (1, 1))
         image.load()
         if image.mode in _WITHOUT_RANGE:
-            _colour(image, image.format)
+            _range(image)
         return height, width
 
     size: tuple[int, int] = _opened(source, max_pixels, look)
@@ -138,6 +146,7 @@ def _opened(source: Source, max_pixels: int, use: Any) -> Any:
                 raise PictureError(
                     f"{label} has {width} × {height} pixels; wanted are at least {MIN_SIDE} on each side"
                 )
+            _check_scans(source, label)
             return use(image)
     except (PictureError, FileNotFoundError, PermissionError, IsADirectoryError):
         raise
@@ -153,22 +162,61 @@ def _opened(source: Source, max_pixels: int, use: Any) -> Any:
         raise PictureError(f"{label} is a damaged picture: {error}") from error
 
 
-def _colour(image: Any, kind: str | None) -> Any:
-    # Greys that Pillow would clip at 255.
-    if image.mode.startswith("I;16") or (image.mode == "I" and kind == "PPM"):  # from 0 to 65,535
-        return _from_grey(np.clip(np.asarray(image, dtype=np.int64) >> 8, 0, 255))
-    if image.mode in _WITHOUT_RANGE:
-        values = np.asarray(image, dtype=np.float64)
+def _check_scans(source: Source, label: str) -> None:
+    """Refuse a JPEG that repeats scans to keep whoever decodes it busy."""
+    if isinstance(source, bytes):
+        content = source
+    else:
+        with open(source, "rb") as file:
+            content = file.read(len(_JPEG))
+            if content == _JPEG:
+                content += file.read()
+    if content.startswith(_JPEG) and _n_scans(content) > MAX_SCANS:
+        raise PictureError(f"{label} is a JPEG of more than {MAX_SCANS} scans; save it again with fewer")
+
+
+def _n_scans(content: bytes) -> int:
+    """Scans of a JPEG; those of a thumbnail within a segment, and what follows the end, do not count."""
+    count, place = 0, 2
+    while (found := _SEGMENT.search(content, place)) and content[found.start() + 1] != _EOI:
+        count += content[found.start() + 1] == _SOS
+        place = found.end() + max(2, int.from_bytes(content[found.end() : found.end() + 2], "big"))
+    return count
+
+
+def _colour(image: Any, kind: str | None) -> NDArray[np.uint8]:
+    """Pixels in colour, a strip at a time: the greys of large pictures would take gigabytes as wide numbers."""
+    is_deep = image.mode.startswith("I;16") or (image.mode == "I" and kind == "PPM")  # greys from 0 to 65,535
+    low, high = _range(image) if image.mode in _WITHOUT_RANGE and not is_deep else (0.0, 0.0)
+    pixels = np.empty((image.height, image.width, 3), dtype=np.uint8)
+    for top, strip in _strips(image):
+        rows = pixels[top : top + strip.height]
+        if is_deep:  # Pillow would clip them, and those without a range, at 255
+            rows[:] = np.clip(np.asarray(strip, dtype=np.int32) >> 8, 0, 255)[:, :, None]
+        elif strip.mode in _WITHOUT_RANGE:
+            rows[:] = np.rint((np.asarray(strip, dtype=np.float64) - low) * (255 / (high - low or 1)))[:, :, None]
+        elif strip.has_transparency_data:
+            layered = strip.convert("RGBA")
+            white = _pillow().new("RGBA", layered.size, "white")
+            rows[:] = np.asarray(_pillow().alpha_composite(white, layered).convert("RGB"))
+        else:
+            rows[:] = np.asarray(strip.convert("RGB"))
+    return pixels
+
+
+def _range(image: Any) -> tuple[float, float]:
+    """The least and the greatest grey; a ValueError if some are no numbers."""
+    ends = []
+    for _, strip in _strips(image):
+        values = np.asarray(strip)
         if not np.isfinite(values).all():
             raise ValueError("it holds NaN or infinity")
-        values = values - values.min()
-        return _from_grey(np.rint(values * (255 / (values.max() or 1))))
-    if image.has_transparency_data:
-        layered = image.convert("RGBA")
-        white = _pillow().new("RGBA", layered.size, "white")
-        return _pillow().alpha_composite(white, layered).convert("RGB")
-    return image.convert("RGB")
+        ends += [float(values.min()), float(values.max())]
+    return min(ends), max(ends)
 
 
-def _from_grey(values: NDArray[Any]) -> Any:
-    return _pillow().fromarray(values.astype(np.uint8)).convert("RGB")
+def _strips(image: Any) -> Iterator[tuple[int, Any]]:
+    """Strips of a picture, each with the number of its first row."""
+    step = max(1, _STRIP // image.width)
+    for top in range(0, image.height, step):
+        yield top, image.crop((0, top, image.width, min(image.height, top + step)))

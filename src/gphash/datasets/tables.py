@@ -10,14 +10,17 @@ feature, and columns without any number are left out. Numbers are finite, and no
 """
 
 import csv
+import lzma
+import math
 import re
+import tokenize
 import zipfile
 import zlib
 from array import array
 from collections.abc import Callable, Sequence
 from itertools import compress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +32,27 @@ from gphash.datasets.dataset import DataError
 LABEL, TAGS, ID = "label", "tags", "id"
 MARK = ";"  # between tags
 
+# An archive that grows so much, to so many bytes, is taken for one that is meant to fill the memory.
+MOST_GROWTH = 100
+MOST_GROWN = 1 << 28
+
 _ARRAYS = ("X", "y", "tags", "pairs", "similar", "ids", "images", "classes")
+
+
+_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+# What reading a damaged array, or an archive of them, has been seen to raise.
+_DAMAGE = (
+    ValueError,
+    EOFError,
+    LookupError,
+    NotImplementedError,
+    RuntimeError,
+    SyntaxError,
+    tokenize.TokenError,
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+)
 
 
 class Table(NamedTuple):
@@ -66,8 +89,8 @@ def read_npy(path: Path) -> Table:
     """Features [n, d], or [d] for a single row."""
     try:
         with open(path, "rb") as file:
-            found = np.lib.format.read_array(file, allow_pickle=False)
-    except (ValueError, EOFError) as error:
+            found = _read_array(file, path.stat().st_size)
+    except _DAMAGE as error:
         raise DataError(f"{str(path)!r} is no whole .npy file of numbers: {error}") from error
     return Table(_features(found[None] if found.ndim == 1 else found, f"{str(path)!r}"))
 
@@ -255,7 +278,10 @@ def _read_csv(path: Path, reader: Any) -> Table:
             text = [column for column in columns.others if not numeric[column]]
             columns.check_features([column for column in columns.others if numeric[column]])
         try:
-            values += np.fromiter(map(float, compress(cells, numeric)), np.float32, n_features).data
+            numbers = list(compress(cells, numeric))
+            if "_" in "".join(numbers):  # which Python, and nobody else, takes for a part of a number
+                raise ValueError
+            values += np.fromiter(map(float, numbers), np.float32, n_features).data
         except ValueError:
             odd = next(column for column, cell in enumerate(cells) if numeric[column] and not _is_number(cell))
             raise DataError(
@@ -288,14 +314,14 @@ def _read_csv(path: Path, reader: Any) -> Table:
         y, classes = _numbered(np.array(labels), None, columns.label(columns.label_column))
     elif columns.tags is not None:
         y, classes = _tag_sets([_tag_names(cell) for cell in sets], columns.label(columns.tags))
-    numbers = None
+    distinct = None
     if columns.id is not None:
         for line, cell in zip(lines, ids, strict=True):
             if not re.fullmatch(r"[+-]?[0-9]+", cell):
                 raise DataError(f"{columns.label(columns.id, line)}: {cell!r}; wanted is a whole number")
         where = columns.label(columns.id)
-        numbers = _ids(_whole([int(cell) for cell in ids], where), where)
-    return Table(X, y, None, classes, numbers)
+        distinct = _ids(_whole([int(cell) for cell in ids], where), where)
+    return Table(X, y, None, classes, distinct)
 
 
 def _is_number(cell: str) -> bool:
@@ -303,19 +329,48 @@ def _is_number(cell: str) -> bool:
         float(cell)
     except ValueError:
         return False
-    return True
+    return "_" not in cell
 
 
 def _load_arrays(path: Path) -> dict[str, NDArray[Any]]:
     try:
-        with open(path, "rb") as opened, np.lib.npyio.NpzFile(opened, allow_pickle=False) as file:
-            if unknown := sorted(set(file.files) - set(_ARRAYS)):
+        with zipfile.ZipFile(path) as archive:
+            members = {one.filename.removesuffix(".npy"): one for one in archive.infolist()}
+            if unknown := sorted(set(members) - set(_ARRAYS)):
                 raise DataError(f"{str(path)!r} has the array {unknown[0]!r}; known are {', '.join(_ARRAYS)}")
-            return {name: file[name] for name in file.files}
+            _check_growth(path, sum(one.file_size for one in members.values()))
+            arrays = {}
+            for name, member in members.items():
+                with archive.open(member) as file:
+                    arrays[name] = _read_array(file, member.file_size)
+            return arrays
     except DataError:
         raise
-    except (ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
+    except (*_DAMAGE, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # the disk's, and not an unpacker's
+            raise
         raise DataError(f"{str(path)!r} is no whole .npz archive of arrays without objects: {error}") from error
+
+
+def _check_growth(path: Path, n_bytes: int) -> None:
+    stored = path.stat().st_size
+    if n_bytes > max(MOST_GROWN, MOST_GROWTH * stored):
+        raise DataError(
+            f"{str(path)!r} has {stored:,} bytes and {n_bytes:,} unpacked, which looks like a trap; if it is "
+            "none, write it with numpy.savez, which does not compress"
+        )
+
+
+def _read_array(file: IO[bytes], n_bytes: int) -> NDArray[Any]:
+    """An array of a .npy file of so many bytes; memory is asked for only if the file can fill it."""
+    version = np.lib.format.read_magic(file)
+    if version not in _HEADERS:
+        raise ValueError(f"version {version} of the format, which arrays of numbers do not need")
+    shape, _, dtype = _HEADERS[version](file)
+    if math.prod(shape) * dtype.itemsize > n_bytes:
+        raise ValueError(f"{dtype} of shape {shape} does not fit into its {n_bytes:,} bytes")
+    file.seek(0)
+    return np.lib.format.read_array(file, allow_pickle=False)
 
 
 def _features(given: NDArray[Any], label: str) -> NDArray[np.float32]:

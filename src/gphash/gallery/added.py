@@ -3,12 +3,14 @@
 A file is a container of kind "added": labels and code in its meta, and the bytes of the picture. It is written before
 the journal of the index names the item, and removed after. So a file without an item in the index is one of a writer
 that was killed: readers pass it over, and the next writer removes it.
+
+An empty file `N.next` says that ids below N have been given out, so that no id of a removed item is given out again.
 """
 
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +24,7 @@ from gphash.persistence import FormatError
 KIND = "added"
 
 _NAME = re.compile(r"(-?[0-9]{1,19})\.item")
+_NEXT = re.compile(r"(-?[0-9]{1,19})\.next")
 _LEFT = re.compile(r"\.gphash-[0-9a-f]+-[0-9a-f]+\.tmp")
 
 
@@ -50,7 +53,7 @@ class Found(NamedTuple):
     records
         By id.
     foreign
-        Ids of files that belong to items that are no more.
+        Ids of files that belong to other items.
     unreadable
         Ids of files that are damaged.
     """
@@ -81,9 +84,7 @@ def read(folder: Path, belongs: str) -> Found:
 
 def write(folder: Path, belongs: str, id: int, record: Record, picture: bytes | None) -> None:
     """Write a record; it is on disk when this returns."""
-    if not folder.is_dir():
-        folder.mkdir()
-        files.sync_folder(folder.parent)
+    _make(folder)
     meta: dict[str, persistence.JSON] = {
         "belongs": belongs,
         "id": id,
@@ -111,14 +112,39 @@ def delete(folder: Path, id: int) -> None:
     _place(folder, id).unlink(missing_ok=True)
 
 
-def sweep(folder: Path, is_stray: Callable[[int], bool]) -> None:
-    """Remove records of ids that are strays, and what killed writers left."""
-    for id, path in _files(folder):
-        if is_stray(id):
-            path.unlink(missing_ok=True)
+def count(folder: Path) -> int:
+    """How many items there are records of."""
+    return sum(1 for _ in folder.glob("*.item"))
+
+
+def sweep(folder: Path, strays: Iterable[int]) -> None:
+    """Remove records of some ids, and what killed writers left."""
+    for id in strays:
+        delete(folder, id)
     for name in _names(folder):
         if _LEFT.fullmatch(name):
             (folder / name).unlink(missing_ok=True)
+
+
+def next_id(folder: Path) -> int | None:
+    """The least id that was never given out, as far as removed items are concerned; None if nobody has noted any."""
+    return max((number for number, _ in _marks(folder)), default=None)
+
+
+def note_next_id(folder: Path, number: int) -> None:
+    """Note that ids below this one have been given out; it is on disk when this returns."""
+    _make(folder)
+    (folder / f"{number}.next").touch()
+    files.sync_folder(folder)
+    for other, path in _marks(folder):
+        if other < number:
+            path.unlink(missing_ok=True)
+
+
+def forget_next_id(folder: Path) -> None:
+    """Begin anew with ids, for other items."""
+    for _, path in _marks(folder):
+        path.unlink(missing_ok=True)
 
 
 def _record(id: int, path: Path, belongs: str) -> Record | None:
@@ -135,9 +161,23 @@ def _record(id: int, path: Path, belongs: str) -> Record | None:
         raise FormatError(f"{str(path)!r} is no record of an added item ({error!r})") from error
 
 
+def _make(folder: Path) -> None:
+    if not folder.is_dir():
+        folder.mkdir()
+        files.sync_folder(folder.parent)
+
+
 def _files(folder: Path) -> Iterator[tuple[int, Path]]:
+    return _numbered(folder, _NAME)
+
+
+def _marks(folder: Path) -> Iterator[tuple[int, Path]]:
+    return _numbered(folder, _NEXT)
+
+
+def _numbered(folder: Path, pattern: re.Pattern[str]) -> Iterator[tuple[int, Path]]:
     for name in _names(folder):
-        if match := _NAME.fullmatch(name):
+        if match := pattern.fullmatch(name):
             yield int(match[1]), folder / name
 
 

@@ -6,6 +6,7 @@ its items wait in `NAME.items.next` until then.
 """
 
 import contextlib
+import hashlib
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -25,6 +26,7 @@ from gphash.gallery import added, arguments, items, opening, png
 from gphash.gallery.added import Record
 from gphash.gallery.items import Items
 from gphash.gallery.opening import Location
+from gphash.gallery.recent import Recent
 from gphash.gallery.records import (
     Bucket,
     Item,
@@ -44,6 +46,9 @@ Ranking: TypeAlias = Literal["hamming", "expected"]
 T = TypeVar("T")
 
 ROWS = 4096  # encoded between two reports of progress
+FILTERS = 16  # of labels, kept until something changes
+ENCODED = 32  # pictures that were made into PNG files, of a few megabytes at most
+MOST_SIDE = 1024  # pixels of these
 NEARBY = 8  # times as many as wanted are looked at before a ball is listed
 
 
@@ -76,14 +81,26 @@ class Gallery:
         self._folder = None if known.folder is None else home / known.folder
         self._folder_is_there = self._folder is not None and self._folder.is_dir()
         self._added = opening.beside(path, ".added")
-        self._filters: dict[str, Filter] = {}
+        noted = added.next_id(self._added)
+        built = int(known.ids.max()) + 1 if len(known.ids) else None
+        self._next_id = max((number for number in (noted, built) if number is not None), default=None)
+        self._filters: Recent[str, Filter] = Recent(FILTERS)
+        self._encoded: Recent[int | bytes, bytes] = Recent(ENCODED)
         self._changing = threading.RLock()
         # How many changes there were, and the last one that befell an item.
         self._changes = 0
         self._changed: dict[int, int] = {}
 
     @classmethod
-    def build(cls, path: Location, model: Location, source: Source, *, progress: Progress | None = None) -> Self:
+    def build(
+        cls,
+        path: Location,
+        model: Location,
+        source: Source,
+        *,
+        progress: Progress | None = None,
+        discard_added: bool = False,
+    ) -> Self:
         """Encode rows, write an index of them and what is known of them, and open it for reading.
 
         Parameters
@@ -96,13 +113,22 @@ class Gallery:
             Rows, labels and pictures.
         progress
             Called with the rows done and in all.
+        discard_added
+            Whether items that were added to an index that is there may be lost.
 
         Raises
         ------
         LockedError
             If somebody is writing to the index.
+        ValueError
+            If items would be lost that may not be.
         """
         opening.check_replaceable(path)
+        if not discard_added and (n_added := added.count(opening.beside(path, ".added"))):
+            raise ValueError(
+                f"{os.fspath(path)!r} has {n_added} item(s) that were added to it, which a new index would lose; give "
+                "another name, or say that they may go (discard_added=True, --discard-added)."
+            )
         hasher = opening.load(model)
         n_rows = len(source.X)
         if not n_rows:
@@ -119,17 +145,21 @@ class Gallery:
             if progress is not None:
                 progress(min(start + ROWS, n_rows), n_rows)
         index = HammingIndex.build(codes, ids, n_bits=hasher.hash_function_.n_bits, model=hasher)
-        waiting = opening.beside(path, ".items.next")
-        belongs = items.write(waiting, Path(os.path.realpath(path)), source, ids, codes, model, hasher.fingerprint_)
-        try:
-            index.save(path)
-        except storage.LockedError:
-            waiting.unlink(missing_ok=True)
-            raise
-        opening.settle(path)
-        folder = opening.beside(path, ".added")
-        foreign = added.read(folder, belongs).foreign
-        added.sweep(folder, lambda id: id in foreign)
+        target, waiting = opening.beside(path, ""), opening.beside(path, ".items.next")
+        with storage.lock(path):
+            opening.finish(path)
+            before = opening.stamp(target)
+            try:
+                belongs = items.write(waiting, target, source, ids, codes, model, hasher.fingerprint_)
+                index.save(path)
+            except BaseException:
+                if opening.stamp(target) == before:
+                    waiting.unlink(missing_ok=True)
+                raise
+            opening.settle(path)
+            folder = opening.beside(path, ".added")
+            added.sweep(folder, added.read(folder, belongs).foreign)
+            added.forget_next_id(folder)
         return cls.open(path, model=model)
 
     @classmethod
@@ -150,7 +180,11 @@ class Gallery:
         ValueError
             If the model is not the one that made the codes.
         FormatError
-            If a file is damaged, or if `NAME.items` belongs to another index.
+            If a file is damaged, or if `NAME.items` belongs to another index, or, for a writer, if it is missing
+            although items were added to it.
+        PermissionError
+            If `NAME.items` has its pictures in a folder that is not below the index's, and somebody else than its
+            user or root may have written it.
         LockedError
             If somebody else is writing to the index.
         """
@@ -323,15 +357,27 @@ class Gallery:
         number = arguments.number(id)
         if not arguments.fits(number):
             raise UnknownItemError(f"there is no item {id}.")
-        try:
-            return self._steady(lambda: self._look_up(np.array([number], np.int64))[0], lambda _: [number])
-        except KeyError as error:
-            raise UnknownItemError(f"there is no item {id}.") from error
 
-    def picture(self, id: int) -> Picture:
+        def read() -> Item:
+            try:
+                return self._look_up(np.array([number], np.int64))[0]
+            except KeyError as error:
+                # Whatever is being changed meanwhile, at this moment it was not there.
+                raise UnknownItemError(f"there is no item {id}.") from error
+
+        return self._steady(read, lambda _: [number])
+
+    def picture(self, id: int, *, max_pixels: int = pictures.MAX_PIXELS) -> Picture:
         """The picture of an item, as a browser takes it.
 
-        JPEG, PNG, WebP and GIF come as they are; pixels and other formats as PNG.
+        JPEG, PNG, WebP and GIF come as they are; pixels and other formats as PNG of at most 1,024 pixels on each side.
+
+        Parameters
+        ----------
+        id
+            Of the item.
+        max_pixels
+            A file of more is not made into a PNG.
 
         Raises
         ------
@@ -342,12 +388,17 @@ class Gallery:
         """
         pixels = self._stored_pixels(id)
         if pixels is not None:
-            return Picture(png.encode(pixels), png.MEDIA_TYPE)
+            return Picture(self._encoded.get(int(id), lambda: _as_png(pixels)), png.MEDIA_TYPE)
         content = self._picture_file(id)
         if (media_type := _media_type(content)) is not None:
             return Picture(content, media_type)
+
+        def encode() -> bytes:
+            return _as_png(pictures.open_picture(content, max_pixels))
+
         try:
-            return Picture(png.encode(pictures.open_picture(content)), png.MEDIA_TYPE)
+            # By the content, as the file may be another one the next time.
+            return Picture(self._encoded.get(hashlib.sha256(content).digest(), encode), png.MEDIA_TYPE)
         except pictures.PictureError as error:
             raise NoPictureError(f"the picture of item {id} cannot be read: {error}") from error
 
@@ -373,7 +424,7 @@ class Gallery:
         tags
             Names of its tags, known or new, in place of a label.
         id
-            Its number; if None, one more than the largest there is.
+            Its number; if None, one more than the largest there ever was.
 
         Raises
         ------
@@ -407,7 +458,7 @@ class Gallery:
                 del self._records[number]
                 raise
             self._classes = _with_names(self._classes, labels)
-            self._filters = {}
+            self._filters = Recent(FILTERS)
         return Item(number, labels, _bits(packed, self.n_bits)[0], record.has_picture)
 
     def remove(self, id: int) -> None:
@@ -416,12 +467,13 @@ class Gallery:
             raise ValueError(f"the gallery {str(self.path)!r} was opened to be read; open it with writable=True.")
         number = arguments.number(id)
         with self._changing:
+            self._keep_next_id(number)
             self._note(number)
             if not arguments.fits(number) or not self.index.remove([number]):
                 raise UnknownItemError(f"there is no item {id}.")
             # Noted again before the record goes: whoever misses it knows that something has changed.
             self._note(number)
-            self._filters = {}
+            self._filters = Recent(FILTERS)
             if self._records.pop(number, None) is not None:
                 # The item is gone, whatever becomes of its file; the next writer sweeps.
                 with contextlib.suppress(OSError):
@@ -502,16 +554,15 @@ class Gallery:
         return found.ids[0], found.distances[0]
 
     def _filter(self, label: str) -> Filter:
-        filters = self._filters
-        found = filters.get(label)
-        if found is None:
+        def make() -> Filter:
             ids = self._known.with_label(label)
             records = list(self._records.items())
             if records:
                 ids = np.setdiff1d(ids, np.array([number for number, _ in records], np.int64))
                 ids = np.union1d(ids, np.array([number for number, record in records if label in record.labels], int))
-            found = filters[label] = self.index.filter(ids.astype(np.int64))
-        return found
+            return self.index.filter(ids.astype(np.int64))
+
+        return self._filters.get(label, make)
 
     def _look_up(self, ids: NDArray[np.int64]) -> list[Item]:
         """Items of some ids; a KeyError if one is not in the index."""
@@ -525,7 +576,8 @@ class Gallery:
             if record is not None:
                 found.append(Item(number, record.labels, text, record.has_picture))
             elif row >= 0:
-                found.append(Item(number, self._known.labels_of(row), text, self._row_has_picture()))
+                name = None if self._known.names is None else self._known.name_of(row)
+                found.append(Item(number, self._known.labels_of(row), text, self._row_has_picture(), name))
             else:
                 found.append(Item(number, (), text, False))
         return found
@@ -534,7 +586,8 @@ class Gallery:
         return self._known.pixels is not None or (self._known.names is not None and self._folder_is_there)
 
     def _neighbour(self, query: Query, item: Item, distance: float) -> Neighbour:
-        return Neighbour(item.id, distance, item.labels, item.bits, self.is_relevant(query, item), item.has_picture)
+        relevant = self.is_relevant(query, item)
+        return Neighbour(item.id, distance, item.labels, item.bits, relevant, item.has_picture, item.name)
 
     def _query_by_id(self, id: int) -> Query:
         item = self.item(id)
@@ -614,10 +667,13 @@ class Gallery:
     def _free_id(self, id: int | None) -> int:
         ids = self.index.ids
         if id is None:
-            number = int(ids[-1]) + 1 if len(ids) else 0
+            free = [int(ids[-1]) + 1] if len(ids) else []
+            if self._next_id is not None:
+                free.append(self._next_id)
+            number = max(free, default=0)
             if number > arguments.LARGEST_ID:
                 raise ValueError(
-                    f"id=None, but {arguments.LARGEST_ID} is taken, the largest there can be; give a free one."
+                    f"id=None, but {arguments.LARGEST_ID} was given out, the largest there can be; give a free one."
                 )
             return number
         number = arguments.number(id)
@@ -627,6 +683,13 @@ class Gallery:
         if place < len(ids) and int(ids[place]) == number:
             raise KnownItemError(f"id={id} is in the gallery already; remove it first, or give another.")
         return number
+
+    def _keep_next_id(self, number: int) -> None:
+        """Note the largest id before it goes: whoever remembers the item must not meet another one in its place."""
+        ids = self.index.ids
+        if len(ids) and int(ids[-1]) == number and (self._next_id is None or number >= self._next_id):
+            added.note_next_id(self._added, number + 1)
+            self._next_id = number + 1
 
     def _bucket(self, code: NDArray[np.uint8], ids: NDArray[np.int64], samples: int) -> Bucket:
         rows = self._known.rows(ids)
@@ -652,6 +715,10 @@ def _bits(packed: NDArray[np.uint8], n_bits: int) -> list[str]:
 
 def _with_names(classes: tuple[str, ...], names: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*classes, *names)))
+
+
+def _as_png(pixels: NDArray[np.uint8]) -> bytes:
+    return png.encode(png.reduced(pixels, MOST_SIDE))
 
 
 def _media_type(content: bytes) -> str | None:

@@ -4,9 +4,14 @@ A container (see `persistence`) of kind "items". Its meta are the model (relativ
 fingerprint, the descriptor, the names of classes, the folder of pictures (relative, too) and the name of the data. Its
 arrays are ids and codes, labels or tags, and pictures: pixels, or names of files as bytes with offsets. The codes tell
 which index the file belongs to, whatever has been added to or removed from it since. Arrays stay in the file.
+
+Whoever writes the file names the folder that pictures are shown from. So the folder is relative, and one that is not
+below the index's own is believed only of a file that the user or root owns and that nobody else may write to: the
+trust that ssh gives its files.
 """
 
 import os
+import stat
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +27,8 @@ from gphash.persistence import FormatError
 
 KIND = "items"
 UNKNOWN = -1  # the label of an item without one
+
+_WRITABLE = stat.S_IWGRP | stat.S_IWOTH  # by others than the owner
 
 
 class Items(NamedTuple):
@@ -169,7 +176,10 @@ def write(
         "folder": None if folder is None else _relative(os.path.realpath(folder), home),
         "name": Path(source.name).name or source.name,
     }
-    return persistence.write(path, KIND, meta, arrays)
+    mark = persistence.write(path, KIND, meta, arrays)
+    if os.name == "posix":
+        os.chmod(path, stat.S_IMODE(path.stat().st_mode) & ~_WRITABLE)
+    return mark
 
 
 def read(path: Path) -> Items:
@@ -196,7 +206,41 @@ def read(path: Path) -> Items:
         raise FormatError(f"{str(path)!r} holds no items that this version of gphash knows ({error!r})") from error
     if not fits:
         raise FormatError(f"{str(path)!r} is damaged: its arrays do not go together")
+    if found.folder is not None and os.path.isabs(found.folder):
+        raise FormatError(
+            f"{str(path)!r} has its pictures in {found.folder!r}; only folders relative to the index are followed: "
+            "build the index again"
+        )
     return found
+
+
+def check_folder(path: Path, folder: str | None) -> None:
+    """Refuse a folder of pictures that is not below the index's own, unless the file of items may name such a one.
+
+    Parameters
+    ----------
+    path
+        The file of items.
+    folder
+        The folder that it names.
+    """
+    if folder is None or os.name != "posix":
+        return
+    home = os.path.realpath(path.parent)
+    target = os.path.realpath(os.path.join(home, folder))
+    if Path(target).is_relative_to(home):
+        return
+    status = path.stat()
+    if status.st_uid not in (0, os.geteuid()):
+        why = "belongs to another user"
+    elif status.st_mode & _WRITABLE:
+        why = "may be written to by others"
+    else:
+        return
+    raise PermissionError(
+        f"{str(path)!r} names the folder of pictures {target!r}, which is not below {home!r}, and {why}; copy the "
+        "pictures below the folder of the index, or build the index again."
+    )
 
 
 def _plain(array: NDArray[Any] | None) -> NDArray[Any] | None:

@@ -41,19 +41,40 @@ def open_together(path: Location, writable: bool) -> tuple[HammingIndex, Items, 
 
 def _stamps(path: Location) -> list[tuple[int, ...]]:
     """What differs when a file of a gallery has been changed."""
-    found: list[tuple[int, ...]] = []
-    for suffix in ("", ".journal", ".items", ".items.next", ".added"):
-        try:
-            status = os.stat(beside(path, suffix))
-        except FileNotFoundError:
-            found.append(())
-        else:
-            found.append((status.st_ino, status.st_size, status.st_mtime_ns))
-    return found
+    return [stamp(beside(path, suffix)) for suffix in ("", ".journal", ".items", ".items.next", ".added")]
+
+
+def stamp(path: Path) -> tuple[int, ...]:
+    """What differs when a file has been replaced or changed; nothing if it is not there."""
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        return ()
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _identify(path: Location, index: HammingIndex, writable: bool) -> tuple[Items, dict[int, Record]]:
-    """The items of an index, which may still wait for their place, and the records that go with them."""
+    """The items of an index and the records that go with them; a writer clears up what a killed one left."""
+    place, known, records = _choose(path, index)
+    if place is not None:
+        items.check_folder(place, known.folder)
+    if writable:
+        folder = beside(path, ".added")
+        found = added.read(folder, known.fingerprint)
+        if place is None and found.foreign:
+            raise FormatError(
+                f"{str(beside(path, '.items'))!r} is missing, and {str(folder)!r} holds {len(found.foreign)} items "
+                "that were added to it; put it back, or open the index to be read. To build it again does without them."
+            )
+        if place == beside(path, ".items.next"):
+            settle(path)
+        there = set(index.ids.tolist()) if found.records else set()
+        added.sweep(folder, set(found.records) - there)
+    return known, records
+
+
+def _choose(path: Location, index: HammingIndex) -> tuple[Path | None, Items, dict[int, Record]]:
+    """The items of an index, which may still wait for their place, and where they are; None if there are none."""
     packed, ids = index.items()
     faults = []
     choices: list[tuple[int, Path, Items, dict[int, Record]]] = []
@@ -73,21 +94,12 @@ def _identify(path: Location, index: HammingIndex, writable: bool) -> tuple[Item
             choices.append((int((known.rows(ids) >= 0).sum()), place, known, records))
     if choices:
         _, place, known, records = max(choices, key=lambda choice: choice[0])  # the first of several
-    else:
-        for place, reason in faults:
-            if place != waiting:
-                raise FormatError(reason)
-        place = beside(path, ".items")
-        known = items.nothing(packed.shape[1], Path(path).stem)
-        records = _records(path, known, packed, ids)
-    if writable:
-        if place == waiting:
-            settle(path)
-        folder = beside(path, ".added")
-        found = added.read(folder, known.fingerprint)
-        kept = set(records) | (found.unreadable & set(ids.tolist()) if found.unreadable else set())
-        added.sweep(folder, lambda id: id not in kept)
-    return known, records
+        return place, known, records
+    for place, reason in faults:
+        if place != waiting:
+            raise FormatError(reason)
+    known = items.nothing(packed.shape[1], Path(path).stem)
+    return None, known, _records(path, known, packed, ids)
 
 
 def _records(path: Location, known: Items, packed: NDArray[np.uint8], ids: NDArray[np.int64]) -> dict[int, Record]:
@@ -104,6 +116,15 @@ def _records(path: Location, known: Items, packed: NDArray[np.uint8], ids: NDArr
         if stored is not None and (row < 0 or known.codes[row].tobytes() != stored):
             records[number] = Record((), stored, False, False)
     return records
+
+
+def finish(path: Location) -> None:
+    """Give items their place that a killed build left waiting, if they are those of the index that is there."""
+    waiting = beside(path, ".items.next")
+    if waiting.exists() and os.path.exists(path):
+        with contextlib.suppress(FormatError):
+            if _choose(path, HammingIndex.open(path))[0] == waiting:
+                settle(path)
 
 
 def settle(path: Location) -> None:

@@ -25,5 +25,19 @@ def encode(pixels: NDArray[np.uint8]) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + _chunk(b"IHDR", header) + _chunk(b"IDAT", body) + _chunk(b"IEND", b"")
 
 
+def reduced(pixels: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
+    """A picture of at most so many pixels on each side: means of square blocks, or itself if it is small enough."""
+    step = -(-max(pixels.shape[:2]) // side)
+    if step == 1:
+        return pixels
+    rows, columns = (np.arange(0, length, step) for length in pixels.shape[:2])
+    sums = np.add.reduceat(np.add.reduceat(pixels, rows, axis=0, dtype=np.uint32), columns, axis=1)
+    heights, widths = (
+        np.minimum(step, length - starts) for length, starts in zip(pixels.shape[:2], (rows, columns), strict=True)
+    )
+    sizes = np.outer(heights, widths).astype(np.uint32).reshape(sums.shape[:2] + (1,) * (pixels.ndim - 2))
+    return ((sums + sizes // 2) // sizes).astype(np.uint8)
+
+
 def _chunk(kind: bytes, content: bytes) -> bytes:
     return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))

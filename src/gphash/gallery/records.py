@@ -54,6 +54,8 @@ class Neighbour(NamedTuple):
         Whether it shares a label with the query; None if nobody knows.
     has_picture
         Whether there is a picture of it.
+    name
+        Of the picture's file in its folder; None if it is no file.
     """
 
     id: int
@@ -62,6 +64,7 @@ class Neighbour(NamedTuple):
     bits: str
     relevant: bool | None
     has_picture: bool
+    name: str | None = None
 
 
 class Item(NamedTuple):
@@ -71,6 +74,7 @@ class Item(NamedTuple):
     labels: tuple[str, ...]
     bits: str
     has_picture: bool
+    name: str | None = None
 
 
 class Bucket(NamedTuple):

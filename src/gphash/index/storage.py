@@ -8,6 +8,8 @@ taken in already; it is ignored.
 
 import contextlib
 import os
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -23,6 +25,8 @@ from gphash.persistence import FormatError
 KIND = "index"
 LARGE = 1 << 22  # bytes of a journal that are worth folding in, if the file itself is not much larger
 ATTEMPTS = 20
+
+_held = threading.local()  # paths whose locks this thread holds
 
 
 class LockedError(RuntimeError):
@@ -141,14 +145,35 @@ class Place:
             self._lock = None
 
 
-def save_index(path: str | os.PathLike[str], buckets: Buckets, n_bits: int, model: str | None) -> str:
-    """Write an index; one that is there is replaced, unless somebody is writing to it."""
+@contextlib.contextmanager
+def lock(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Hold the right to write an index; the thread that has it may take it again, as `save_index` does.
+
+    For whoever writes more than the index itself, and wants nobody to come in between.
+    """
     target = Path(os.path.realpath(path))
     if target.is_dir():
         raise IsADirectoryError(f"{os.fspath(path)!r} is a folder; give the name of a file.")
     if not target.parent.is_dir():
         raise FileNotFoundError(f"the folder {str(target.parent)!r} does not exist.")
+    held: set[Path] = _held.__dict__.setdefault("paths", set())
+    if target in held:
+        yield
+        return
     with contextlib.closing(_take_lock(target)):
+        held.add(target)
+        try:
+            yield
+        finally:
+            held.remove(target)
+            if not target.exists():  # Nothing came of it. Whoever opens the file of the lock finds out that it is gone.
+                _lock_of(target).unlink(missing_ok=True)
+
+
+def save_index(path: str | os.PathLike[str], buckets: Buckets, n_bits: int, model: str | None) -> str:
+    """Write an index; one that is there is replaced, unless somebody is writing to it."""
+    target = Path(os.path.realpath(path))
+    with lock(path):
         _sweep(target)
         before = _journal_of(target)
         folded = None
@@ -250,13 +275,17 @@ def _journal_of(path: Path) -> Path:
     return path.with_name(path.name + ".journal")
 
 
+def _lock_of(path: Path) -> Path:
+    return path.with_name(path.name + ".lock")
+
+
 def _take_lock(path: Path) -> BinaryIO:
     """Hold the right to write, until the file that comes back is closed."""
     try:
         import fcntl
     except ImportError as error:
         raise OSError("indexes can be written on systems with file locks (fcntl) only.") from error
-    beside = path.with_name(path.name + ".lock")
+    beside = _lock_of(path)
     while True:
         file = open(beside, "ab")  # noqa: SIM115, closed by whoever holds it
         try:

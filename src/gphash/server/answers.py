@@ -11,8 +11,9 @@ from pydantic_core import to_json
 from gphash.datasets import pictures
 from gphash.gallery.gallery import Gallery
 from gphash.gallery.records import Item, KnownItemError, Neighbour, NoPictureError, Query, UnknownItemError
+from gphash.server import assets
 from gphash.server.failures import Failure, wrong
-from gphash.server.questions import EncodeJson, ItemForm, ItemJson, Options, SearchJson
+from gphash.server.questions import EncodeJson, ItemForm, ItemJson, Options, SearchJson, check_width
 from gphash.server.settings import Settings
 
 DIGITS = 4  # of probabilities and expected distances
@@ -72,15 +73,15 @@ def find(gallery: Gallery, number: int) -> Item:
         raise _unknown(number) from None
 
 
-def picture(gallery: Gallery, number: int) -> tuple[bytes, str]:
-    """An item's picture, and its media type."""
+def picture(gallery: Gallery, number: int, settings: Settings) -> assets.Asset:
+    """An item's picture."""
     try:
-        found = gallery.picture(number)
+        found = gallery.picture(number, max_pixels=settings.max_picture_pixels)
     except UnknownItemError:
         raise _unknown(number) from None
     except NoPictureError:
         raise Failure(404, "no_picture", f"there is no picture of the item {number}.", "id") from None
-    return found.content, found.media_type
+    return assets.Asset(found.content, found.media_type, assets.etag(found.content))
 
 
 Seek = Callable[[Gallery, Query, Options], list[Neighbour]]
@@ -131,10 +132,8 @@ def search_picture(
     return _found(gallery, query, options, seek, timed, began)
 
 
-def encode(gallery: Gallery, question: EncodeJson, settings: Settings) -> bytes:
+def encode(gallery: Gallery, question: EncodeJson) -> bytes:
     """Codes of rows."""
-    if len(question.features) > settings.max_rows:
-        raise wrong(f"features: it has {len(question.features)} rows; at most {settings.max_rows}.", "features")
     return _codes(gallery, rows(gallery, question.features))
 
 
@@ -164,12 +163,15 @@ def remove(gallery: Gallery, number: int) -> None:
         raise _unknown(number) from None
 
 
+def width(gallery: Gallery) -> int:
+    """Length of a row of features."""
+    return int(gallery.hasher.n_features_in_)
+
+
 def rows(gallery: Gallery, features: list[list[float]]) -> NDArray[np.float64]:
     """Features as the model takes them, [n, d]."""
-    width = int(gallery.hasher.n_features_in_)
     for row in features:
-        if len(row) != width:
-            raise wrong(f"features: a row has {len(row)} numbers; the model takes {width}.", "features")
+        check_width(row, width(gallery))
     return np.array(features, dtype=np.float64)
 
 
@@ -240,6 +242,7 @@ def _found(
                     "bits": near.bits,
                     "relevant": near.relevant,
                     "has_picture": near.has_picture,
+                    "name": near.name,
                 }
                 for near in neighbours
             ],

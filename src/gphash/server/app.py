@@ -1,7 +1,8 @@
 """The application: routes, and where their work is done.
 
 Searches that take microseconds are done where they arrive, in the thread of the event loop. Whatever may take longer
-goes to one of two small pools: pictures to be described, of which so many may wait, and everything else.
+goes to one of three small pools: pictures to be described, of which so many may wait, pictures to be looked at, and
+everything else.
 """
 
 import asyncio
@@ -9,7 +10,7 @@ import contextlib
 import os
 import signal
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Annotated, Any, TypeAlias, TypeVar
 
 from fastapi import FastAPI, Path, Query, Request, Response
@@ -53,9 +54,12 @@ class Service:
         self.shelf = Shelf(path, settings.model, settings.writable, self.metrics.reload)
         self.seek = _constant() if settings.search_removed else answers.seek
         self.state = "loading"
+        self.when_ready: Callable[[], None] = lambda: None
         self._work = ThreadPoolExecutor(WORKERS, "gphash-work")
+        self._pictures = ThreadPoolExecutor(WORKERS, "gphash-pictures")
         self._describe = ThreadPoolExecutor(settings.upload_threads, "gphash-describe")
         self._uploads = 0
+        self._unfinished: set[Future[Any]] = set()
 
     @contextlib.asynccontextmanager
     async def life(self, _: FastAPI) -> AsyncIterator[None]:
@@ -80,9 +84,16 @@ class Service:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            self._work.shutdown()
-            self._describe.shutdown()
-            self.shelf.close()
+            for pool in (self._work, self._pictures, self._describe):
+                pool.shutdown(wait=False, cancel_futures=True)
+            # Threads that outlast the time for finishing still use the gallery; it ends with the process.
+            if not self.n_unfinished:
+                self.shelf.close()
+
+    @property
+    def n_unfinished(self) -> int:
+        """How many threads are at work."""
+        return len(self._unfinished)
 
     async def _warm(self) -> None:
         with self.shelf.lease() as gallery:
@@ -94,10 +105,15 @@ class Service:
                 return
         if self.state == "loading":
             self.state = "ready"
+            self.when_ready()
 
     async def work(self, task: Callable[[], T]) -> T:
         """Do something that takes a while."""
-        return await asyncio.get_running_loop().run_in_executor(self._work, task)
+        return await self._hand(self._work, task)
+
+    async def look(self, task: Callable[[], T]) -> T:
+        """Do something that fetches a picture."""
+        return await self._hand(self._pictures, task)
 
     @contextlib.asynccontextmanager
     async def form(self, request: Request) -> AsyncIterator[bodies.Form]:
@@ -113,14 +129,30 @@ class Service:
 
     async def describe(self, task: Callable[[], T]) -> T:
         """Do something with a picture."""
-        return await asyncio.get_running_loop().run_in_executor(self._describe, task)
+        return await self._hand(self._describe, task)
+
+    async def _hand(self, pool: ThreadPoolExecutor, task: Callable[[], T]) -> T:
+        future = pool.submit(task)
+        self._unfinished.add(future)
+        future.add_done_callback(self._unfinished.discard)
+        return await asyncio.wrap_future(future)
+
+
+class _Described(FastAPI):
+    """An application whose description says which tokens are wanted."""
+
+    def openapi(self) -> dict[str, Any]:
+        """The description."""
+        if not self.openapi_schema:
+            schemas.secure(super().openapi(), self.state.service.settings)
+        return super().openapi()
 
 
 def create_app(gallery_path: str | os.PathLike[str], settings: Settings) -> FastAPI:
     """The service as an application; see `service.create_app`."""
     check(settings)
     service = Service(gallery_path, settings)
-    app = FastAPI(
+    app = _Described(
         title="gphash",
         version=__version__,
         summary="Search among short binary codes.",
@@ -213,12 +245,12 @@ def _add_items(app: FastAPI, service: Service) -> None:
     async def image(id: Id, request: Request) -> Response:
         """An item's picture."""
         with shelf.lease() as gallery:
-            content, media_type = await service.work(lambda: answers.picture(gallery, id))
-        mark = assets.etag(content)
-        headers = {"ETag": mark, "Cache-Control": "private, max-age=3600", "Content-Security-Policy": "sandbox"}
-        if assets.is_known(request.headers.get("if-none-match"), mark):
+            found = await service.look(lambda: answers.picture(gallery, id, settings))
+        # An id may come to be another item's.
+        headers = {"ETag": found.etag, "Cache-Control": "private, no-cache", "Content-Security-Policy": "sandbox"}
+        if assets.is_known(request.headers.get("if-none-match"), found.etag):
             return Response(status_code=304, headers=headers)
-        return Response(content, headers=headers, media_type=media_type)
+        return Response(found.content, headers=headers, media_type=found.media_type)
 
     @app.delete("/items/{id}", status_code=204, responses=schemas.responses(404, 422, status=204))
     async def remove(id: Id) -> Response:
@@ -231,8 +263,11 @@ def _add_items(app: FastAPI, service: Service) -> None:
 
 def _add_questions(app: FastAPI, service: Service) -> None:
     settings, shelf = service.settings, service.shelf
-    taken = schemas.bodies(settings, int(shelf.gallery.hasher.n_features_in_))
+    taken = schemas.bodies(settings, answers.width(shelf.gallery))
     with_body = schemas.WITH_BODY
+
+    async def read(request: Request, n_rows: int = 1) -> bytes:
+        return await bodies.read_json(request, settings, n_rows * answers.width(shelf.gallery))
 
     @app.post(
         "/search", responses=schemas.responses(*with_body, 404, model=schemas.Found), openapi_extra=taken["search"]
@@ -240,7 +275,7 @@ def _add_questions(app: FastAPI, service: Service) -> None:
     async def search(request: Request) -> Response:
         """The nearest items of an item, of features, or of a picture."""
         if bodies.kind_of(request) == bodies.JSON:
-            body = await bodies.read(request, settings)
+            body = await read(request)
             with shelf.lease() as gallery:
                 return _json(await _search(service, gallery, body))
         async with service.form(request) as form:
@@ -258,10 +293,13 @@ def _add_questions(app: FastAPI, service: Service) -> None:
     async def encode(request: Request) -> Response:
         """Codes of features or of a picture."""
         if bodies.kind_of(request) == bodies.JSON:
-            body = await bodies.read(request, settings)
+            body = await read(request, settings.max_rows)
             with shelf.lease() as gallery:
+                width = answers.width(gallery)
                 return _json(
-                    await service.work(lambda: answers.encode(gallery, questions.from_json(EncodeJson, body), settings))
+                    await service.work(
+                        lambda: answers.encode(gallery, questions.from_json(EncodeJson, body, width, settings.max_rows))
+                    )
                 )
         async with service.form(request) as form:
             questions.from_form(EncodeForm, form.fields)
@@ -278,9 +316,11 @@ def _add_questions(app: FastAPI, service: Service) -> None:
         """Add an item; it is on disk when this answers."""
         _check_writable(settings)
         if bodies.kind_of(request) == bodies.JSON:
-            question = questions.from_json(ItemJson, await bodies.read(request, settings))
+            body = await read(request)
             with shelf.lease() as gallery:
-                return _json(await service.work(lambda: answers.add(gallery, question)), 201)
+                width = answers.width(gallery)
+                task = service.work(lambda: answers.add(gallery, questions.from_json(ItemJson, body, width)))
+                return _json(await task, 201)
         async with service.form(request) as form:
             fields = questions.from_form(ItemForm, form.fields)
             with shelf.lease() as gallery:
@@ -291,21 +331,26 @@ def _add_questions(app: FastAPI, service: Service) -> None:
 async def _search(service: Service, gallery: Gallery, body: bytes) -> bytes:
     """A search by JSON: here if it is quick, else in the pool."""
 
+    def read() -> SearchJson:
+        return questions.from_json(SearchJson, body, answers.width(gallery))
+
     def ask(question: SearchJson) -> bytes:
         return answers.search(gallery, question, service.settings, service.seek, service.metrics.search)
 
     if len(body) > SMALL_BODY:
-        return await service.work(lambda: ask(questions.from_json(SearchJson, body)))
-    question = questions.from_json(SearchJson, body)
+        return await service.work(lambda: ask(read()))
+    question = read()
     if _is_quick(gallery, question):
         return ask(question)
     return await service.work(lambda: ask(question))
 
 
 def _is_quick(gallery: Gallery, question: SearchJson) -> bool:
-    """Whether a search takes less than handing it to another thread would be worth."""
-    described = gallery.has_pictures and gallery.descriptor is not None
-    return question.id is not None and not described and question.label is None
+    """Whether a search takes less than handing it to another thread would be worth.
+
+    It does not if the item's picture is described, if a label's items are gathered, or if it may wait for a writer.
+    """
+    return not gallery.writable and gallery.descriptor is None and question.id is not None and question.label is None
 
 
 def _constant() -> answers.Seek:

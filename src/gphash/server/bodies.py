@@ -14,6 +14,8 @@ from gphash.server.settings import Settings
 JSON = "application/json"
 FORM = "multipart/form-data"
 MAX_FIELDS = 20
+NUMBER_BYTES = 32  # at most 24 that say something, and those between
+BESIDE_NUMBERS = 1 << 18
 
 
 class Form(NamedTuple):
@@ -41,8 +43,14 @@ def kind_of(request: Request) -> str:
     return kind
 
 
-async def read(request: Request, settings: Settings) -> bytes:
-    """The whole body."""
+async def read_json(request: Request, settings: Settings, n_numbers: int) -> bytes:
+    """The whole body, which is to hold so many numbers: unpacked, a longer one could be very much larger."""
+    return await read(request, settings, BESIDE_NUMBERS + NUMBER_BYTES * n_numbers)
+
+
+async def read(request: Request, settings: Settings, max_bytes: int) -> bytes:
+    """The whole body, of at most so many bytes, and at most as many as the settings allow."""
+    most = min(max_bytes, settings.max_body_bytes)
     chunks, size = [], 0
     try:
         async with asyncio.timeout(settings.body_seconds):
@@ -52,8 +60,8 @@ async def read(request: Request, settings: Settings) -> bytes:
                     raise GoneError
                 chunk = message.get("body", b"")
                 size += len(chunk)
-                if size > settings.max_body_bytes:
-                    raise too_large(settings.max_body_bytes)
+                if size > most:
+                    raise too_large(most)
                 chunks.append(chunk)
                 if not message.get("more_body", False):
                     return b"".join(chunks)
@@ -64,7 +72,7 @@ async def read(request: Request, settings: Settings) -> bytes:
 
 async def read_form(request: Request, settings: Settings) -> Form:
     """The whole body, as a form with a file `picture`."""
-    body = await read(request, settings)
+    body = await read(request, settings, settings.max_body_bytes)
 
     async def stream() -> AsyncGenerator[bytes, None]:
         yield body

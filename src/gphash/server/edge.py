@@ -2,6 +2,7 @@
 
 import asyncio
 import hmac
+import re
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, TypeAlias
@@ -18,8 +19,12 @@ Send: TypeAlias = Callable[[Message], Awaitable[None]]
 App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 SIGNS_OF_LIFE = frozenset({"/healthz", "/readyz"})
+PAGE, STATIC = "/", "/static/"
 READING_POSTS = frozenset({"/search", "/encode"})
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+OWN_SITE = (b"none", b"same-origin")
+HEADERS = [(b"x-content-type-options", b"nosniff"), (b"cross-origin-resource-policy", b"same-origin")]
 GONE = 499
 DRAIN_SECONDS = 2.0
 
@@ -52,66 +57,83 @@ class Edge:
             return
         began = time.perf_counter()
         status = 0
+        working = False
 
         async def noting(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message["headers"], (b"x-content-type-options", b"nosniff")]
-            await send(message)
+                message["headers"] = [*message["headers"], *HEADERS]
+            # A client that asks on and on and never reads would otherwise keep its place for ever.
+            try:
+                async with asyncio.timeout(self._settings.send_seconds):
+                    await send(message)
+            except TimeoutError:
+                raise GoneError from None
 
-        counted = scope["path"] not in SIGNS_OF_LIFE
-        self._metrics.in_work += counted
         try:
-            self._refuse(scope, counted)
-            await self._app(scope, receive, noting)
-        except Failure as failure:
-            await _answer(failure, receive, noting, 4 * self._settings.max_body_bytes)
+            try:
+                if self._admit(scope):
+                    working = self._begin()
+                await self._app(scope, receive, noting)
+            except Failure as failure:
+                await _answer(failure, receive, noting, 4 * self._settings.max_body_bytes)
+            except GoneError:
+                raise
+            except Exception as error:
+                logs.crash("error", error)
+                if not status:
+                    internal = Failure(500, "internal", "something went wrong in the service; its log says where.")
+                    await _answer(internal, receive, noting, 0)
         except GoneError:
             status = GONE
-        except Exception as error:
-            logs.crash("error", error)
-            if not status:
-                internal = Failure(500, "internal", "something went wrong in the service; its log says where.")
-                await _answer(internal, receive, noting, 0)
         finally:
-            self._metrics.in_work -= counted
+            self._metrics.in_work -= working
             self._note(scope, status or GONE, time.perf_counter() - began)
 
-    def _refuse(self, scope: Scope, counted: bool) -> None:
-        """Raise a Failure for a request that is not to be worked on."""
-        if not counted:
-            return
+    def _admit(self, scope: Scope) -> bool:
+        """Raise a Failure for a request that is not to be answered; else, whether answering it is work."""
         headers = dict(scope["headers"])
+        method, path = scope["method"], _path(scope)
+        # Routes are matched by patterns, for which a line may end before its last character.
+        if CONTROL.search(path):
+            raise Failure(400, "bad_path", "the path has control characters.")
+        _check_site(method, path, headers)
+        if path in SIGNS_OF_LIFE:
+            return False
         if self._hosts is not None and _name(headers.get(b"host", b"")) not in self._hosts:
             raise Failure(403, "unknown_host", "the service is not called by this name (the header Host).", None)
-        method, path = scope["method"], scope["path"]
-        # Other sites' pages may send forms here without being able to read the answer.
-        if method not in SAFE and headers.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin"):
-            raise Failure(403, "cross_site", "pages of other sites may not use the service.")
-        self._check_token(method, path, headers.get(b"authorization", b""))
-        if self._metrics.in_work > self._settings.max_in_work:
-            self._metrics.busy("in_work")
-            raise busy(
-                "busy", 503, f"{self._settings.max_in_work} requests are being worked on; try again in a moment."
-            )
+        work = method not in SAFE or (path != PAGE and not path.startswith(STATIC))
+        if work:
+            self._check_token(method, path, headers.get(b"authorization", b""))
         length = headers.get(b"content-length", b"0")
         if not length.isdigit() or len(length) > 18 or int(length) > self._settings.max_body_bytes:
             raise too_large(self._settings.max_body_bytes)
+        return work
 
     def _check_token(self, method: str, path: str, authorization: bytes) -> None:
-        reading = method in SAFE or path in READING_POSTS
-        wanted = self._read if reading else self._write
-        if wanted is None or path == "/" or path.startswith("/static/"):
+        reading = method in SAFE or (method == "POST" and path in READING_POSTS)
+        # Whatever does not read as we know it needs the strongest token that there is.
+        if (self._read if reading else self._write or self._read) is None:
             return
         scheme, _, given = authorization.partition(b" ")
         given = given.strip() if scheme.lower() == b"bearer" else b""
         # All are compared, always, so that time tells nothing.
         may_read = self._read is not None and hmac.compare_digest(given, self._read)
         may_write = self._write is not None and hmac.compare_digest(given, self._write)
-        if may_write or (reading and may_read):
+        if may_write or (may_read and (reading or self._write is None)):
             return
         raise forbidden() if may_read else unauthorised()
+
+    def _begin(self) -> bool:
+        """Take a place among the requests that are worked on."""
+        if self._metrics.in_work >= self._settings.max_in_work:
+            self._metrics.busy("in_work")
+            raise busy(
+                "busy", 503, f"{self._settings.max_in_work} requests are being worked on; try again in a moment."
+            )
+        self._metrics.in_work += 1
+        return True
 
     def _note(self, scope: Scope, status: int, seconds: float) -> None:
         route = getattr(scope.get("route"), "path", "other")
@@ -147,6 +169,25 @@ async def _answer(failure: Failure, receive: Receive, send: Send, drain: int) ->
         except TimeoutError:
             pass
     await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def _path(scope: Scope) -> str:
+    """The path as routes see it: without that of an application which this one is mounted in."""
+    path, root = str(scope["path"]), str(scope.get("root_path", ""))
+    return path.removeprefix(root) if path.startswith(f"{root}/") else path
+
+
+def _check_site(method: str, path: str, headers: dict[bytes, bytes]) -> None:
+    """Refuse what pages of other sites send here, whether or not they could read the answer; links to the page work."""
+    site, origin = headers.get(b"sec-fetch-site"), headers.get(b"origin")
+    if site is not None:
+        own = site in OWN_SITE
+    else:
+        # The scheme is not compared: behind a proxy with TLS the browser's is another than ours.
+        own = origin is None or origin.lower().partition(b"://")[1:] == (b"://", headers.get(b"host", b"").lower())
+    following = method == "GET" and path == PAGE and headers.get(b"sec-fetch-mode") == b"navigate"
+    if not own and not following:
+        raise Failure(403, "cross_site", "pages of other sites may not use the service.")
 
 
 def _encoded(token: str | None) -> bytes | None:

@@ -1,17 +1,69 @@
 """The service as a process: uvicorn around the application."""
 
+import asyncio
 import logging
 import os
+import signal
 import socket
+import sys
+from collections.abc import Callable
 from types import FrameType
+from typing import Any
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
 
 from gphash.server import logs
 from gphash.server.app import Service, create_app
 from gphash.server.settings import Settings, check
 
 BACKLOG = 2048
+INTERRUPTED = 130  # the exit code of a process that Ctrl-C has ended
+TICKS = 10  # of uvicorn between two looks at all connections: a second
+READ_BYTES = 1 << 14  # that a client reads within `Settings.send_seconds`, if as many wait for it
+
+
+class _Connection(H11Protocol):
+    """A client, who is left alone if there are too many, or if the service waits for nothing but him for too long."""
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        application: Any = config.app
+        self._service: Service = application.state.service
+        self._since = self.loop.time()
+        self._unread = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin."""
+        super().connection_made(transport)
+        if len(self.connections) > self._service.settings.max_connections:
+            self._service.metrics.busy("connections")
+            transport.abort()
+
+    def on_response_complete(self) -> None:
+        """Begin to wait for the next request."""
+        self._since = self.loop.time()
+        super().on_response_complete()
+
+    def leave_if_late(self) -> None:
+        """Close the connection if no head of a request comes, or the answer is not read."""
+        now, unread = self.loop.time(), self.transport.get_write_buffer_size()
+        cycle: Any = self.cycle  # None before the first request, whatever its type says
+        at_work = not unread and cycle is not None and not cycle.response_complete
+        has_read = self._unread > 0 and unread <= max(0, self._unread - READ_BYTES)
+        if at_work or has_read or unread > self._unread:
+            self._since, self._unread = now, unread
+        settings = self._service.settings
+        if now - self._since > (settings.send_seconds if unread else settings.head_seconds):
+            # Closing it would wait until all is read.
+            self.transport.abort()
 
 
 class _Server(uvicorn.Server):
@@ -20,22 +72,35 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)
         self._service = service
+        self.interrupted = False
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Begin to stop."""
+        """Begin to stop. uvicorn would raise the signal again afterwards, and be ended by it before it is through."""
         self._service.state = "stopping"
-        super().handle_exit(sig, frame)
+        self.interrupted = sig == signal.SIGINT
+        self.force_exit = self.should_exit and self.interrupted
+        self.should_exit = True
+
+    async def on_tick(self, counter: int) -> bool:
+        """Ten times a second."""
+        if counter % TICKS == 0:
+            for connection in list(self.server_state.connections):
+                if isinstance(connection, _Connection):
+                    connection.leave_if_late()
+        return await super().on_tick(counter)
 
 
-def run(gallery_path: str | os.PathLike[str], settings: Settings) -> None:
+def run(gallery_path: str | os.PathLike[str], settings: Settings, tell: Callable[[str, str], None]) -> None:
     """Serve until told to stop; see `service.run`."""
     check(settings)
     app = create_app(gallery_path, settings)
+    service: Service = app.state.service
     with _listen(settings.host, settings.port) as listener:
         logger = logging.getLogger("uvicorn")
         logger.handlers, logger.propagate = [logs.Handler(logging.WARNING)], False
         config = uvicorn.Config(
             app,
+            http=_Connection,
             log_config=None,
             log_level="warning",
             access_log=False,
@@ -48,8 +113,25 @@ def run(gallery_path: str | os.PathLike[str], settings: Settings) -> None:
         )
         host, port = listener.getsockname()[:2]
         logs.event("listening", host=host, port=port, process=os.getpid())
-        _Server(config, app.state.service).run(sockets=[listener])
-    logs.event("stopped")
+        address = f"http://{_reachable(host)}:{port}/"
+        tell("listening", address)
+        service.when_ready = lambda: tell("ready", address)
+        server = _Server(config, service)
+        server.run(sockets=[listener])
+    logs.event("stopped", unfinished=service.n_unfinished)
+    if service.n_unfinished:
+        # Python would wait for these threads, however long they take.
+        sys.stdout.flush()
+        os._exit(INTERRUPTED if server.interrupted else 0)
+    if server.interrupted:
+        raise KeyboardInterrupt
+
+
+def _reachable(host: str) -> str:
+    """How a browser on this machine names the address."""
+    if host in ("0.0.0.0", "::"):
+        return "127.0.0.1"
+    return f"[{host}]" if ":" in host else host
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -2,13 +2,15 @@
 
 from typing import Annotated, Any, Literal, Self, TypeVar
 
+import pydantic_core
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from gphash.server.failures import Failure, wrong
 
 Id = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
 LARGE = 1e15  # squares of numbers beyond it, summed in single precision, are not finite
-Row = Annotated[list[Annotated[float, Field(ge=-LARGE, le=LARGE)]], Field(min_length=1, max_length=1_000_000)]
+# One wrong number is enough: the errors of a million would take longer than anything else here.
+Row = Annotated[list[Annotated[float, Field(ge=-LARGE, le=LARGE)]], Field(min_length=1, fail_fast=True)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Q = TypeVar("Q", bound=BaseModel)
 
@@ -55,7 +57,7 @@ class EncodeJson(BaseModel):
     """Rows to encode."""
 
     model_config = _STRICT
-    features: list[Row] = Field(min_length=1)
+    features: list[Row] = Field(min_length=1, fail_fast=True)
 
 
 class EncodeForm(BaseModel):
@@ -70,7 +72,7 @@ class ItemJson(BaseModel):
     model_config = _STRICT
     features: Row
     label: Name | None = None
-    tags: list[Name] | None = Field(None, max_length=1000)
+    tags: Annotated[list[Name], Field(max_length=1000, fail_fast=True)] | None = None
     id: Id | None = Field(None, description="the next free one if null")
 
 
@@ -83,12 +85,49 @@ class ItemForm(BaseModel):
     id: Id | None = None
 
 
-def from_json(kind: type[Q], body: bytes) -> Q:
-    """Read a body of JSON."""
+def from_json(kind: type[Q], body: bytes, width: int, max_rows: int = 1) -> Q:
+    """Read a body of JSON.
+
+    Parameters
+    ----------
+    kind
+        What it is to be.
+    body
+        As it came.
+    width, max_rows
+        A row of features that is longer than the model's, and more rows than allowed, are refused before any number
+        is looked at.
+    """
     try:
-        return kind.model_validate_json(body)
+        given = pydantic_core.from_json(body)
+    except ValueError as error:
+        raise Failure(400, "malformed_json", f"the body is no JSON: {error}.") from None
+    if isinstance(given, dict):
+        for name in given:
+            if name not in kind.model_fields:
+                raise wrong(f"{name[:100]}: there is no such field.", name[:100])
+        _check_size(given.get("features"), width, max_rows)
+    try:
+        return kind.model_validate(given)
     except ValidationError as error:
         raise _failure(error) from None
+
+
+def check_width(row: list[Any], width: int) -> None:
+    """Refuse a row that the model does not take."""
+    if len(row) != width:
+        raise wrong(f"features: a row has {len(row)} numbers; the model takes {width}.", "features")
+
+
+def _check_size(features: Any, width: int, max_rows: int) -> None:
+    if not isinstance(features, list):
+        return
+    rows = [row for row in features if isinstance(row, list)]
+    if len(rows) > max_rows:
+        raise wrong(f"features: it has {len(rows)} rows; at most {max_rows}.", "features")
+    for row in rows or [features]:
+        if len(row) > width:
+            check_width(row, width)
 
 
 def from_form(kind: type[Q], fields: dict[str, str]) -> Q:
@@ -103,8 +142,6 @@ def _failure(error: ValidationError) -> Failure:
     """The first fault, without what the client sent."""
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
     text = first["msg"].removeprefix("Value error, ")
-    if first["type"] == "json_invalid":
-        return Failure(400, "malformed_json", f"the body is no JSON: {text.removeprefix('Invalid JSON: ')}.")
     place = first["loc"]
     argument = str(place[0])[:100] if place else None
     where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}"[:100] for part in place).removeprefix(".")

@@ -5,6 +5,7 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from gphash.server.bodies import FORM, JSON
+from gphash.server.edge import READING_POSTS, SIGNS_OF_LIFE
 from gphash.server.questions import EncodeForm, EncodeJson, ItemForm, ItemJson, SearchForm, SearchJson
 from gphash.server.settings import Settings
 
@@ -74,6 +75,7 @@ class Item(BaseModel):
     labels: list[str]
     bits: str
     has_picture: bool
+    name: str | None
 
 
 class Query(BaseModel):
@@ -124,7 +126,7 @@ class State(BaseModel):
 
 
 SENTENCES = {
-    400: "The body cannot be read.",
+    400: "The path or the body cannot be read.",
     401: "A token is wanted.",
     403: "Not allowed.",
     404: "There is no such thing.",
@@ -137,8 +139,8 @@ SENTENCES = {
     500: "A fault of the service.",
     503: "Too many requests at once.",
 }
-ALWAYS = (401, 403, 413, 500, 503)
-WITH_BODY = (400, 408, 415, 422, 429)
+ALWAYS = (400, 401, 403, 413, 500, 503)
+WITH_BODY = (408, 415, 422, 429)
 
 
 def responses(*statuses: int, **answers: Any) -> dict[int | str, dict[str, Any]]:
@@ -148,6 +150,16 @@ def responses(*statuses: int, **answers: Any) -> dict[int | str, dict[str, Any]]
     for status in sorted({*ALWAYS, *statuses}):
         found[status] = {"model": Error, "description": SENTENCES[status]}
     return found
+
+
+def secure(described: dict[str, Any], settings: Settings) -> None:
+    """Enter into a description which token every route asks for."""
+    described.setdefault("components", {})["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    for path, operations in described["paths"].items():
+        for method, operation in operations.items():
+            reading = method == "get" or path in READING_POSTS
+            wanted = settings.read_token if reading else settings.write_token or settings.read_token
+            operation["security"] = [{"token": []}] if wanted and path not in SIGNS_OF_LIFE else []
 
 
 def bodies(settings: Settings, width: int) -> dict[str, dict[str, Any]]:

@@ -30,8 +30,10 @@ class Settings(NamedTuple):
         Requests worked on at once; more are asked to come back.
     upload_threads, upload_queue
         Pictures described at once, and those that may wait for it.
-    body_seconds
-        How long a client may take to send its body.
+    max_connections
+        Clients connected at once; more are turned away.
+    body_seconds, head_seconds, send_seconds
+        How long a client may take to send its body, to send everything before it, and to go on reading an answer.
     watch_seconds
         How often to see whether others have replaced the files; 0 never. A writable service is the only writer.
     shutdown_seconds
@@ -57,7 +59,10 @@ class Settings(NamedTuple):
     max_in_work: int = 256
     upload_threads: int = 2
     upload_queue: int = 64
+    max_connections: int = 512
     body_seconds: float = 30.0
+    head_seconds: float = 10.0
+    send_seconds: float = 30.0
     watch_seconds: float = 2.0
     shutdown_seconds: int = 30
     log_requests: bool = True
@@ -71,14 +76,16 @@ def check(settings: Settings) -> None:
     """Refuse what cannot be meant, with one sentence."""
     if not 0 <= settings.port <= 65535:
         raise ValueError(f"port is {settings.port}; wanted is a number from 0 (any free one) to 65535.")
-    for name in ("max_k", "max_rows", "max_body_bytes", "max_picture_pixels", "max_in_work", "upload_threads"):
+    limits = ("max_k", "max_rows", "max_body_bytes", "max_picture_pixels", "max_in_work", "max_connections")
+    for name in (*limits, "upload_threads"):
         if (value := getattr(settings, name)) < 1:
             raise ValueError(f"{name} is {value}; wanted is at least 1.")
     for name in ("upload_queue", "watch_seconds", "shutdown_seconds"):
         if (value := getattr(settings, name)) < 0:
             raise ValueError(f"{name} is {value}; wanted is at least 0.")
-    if settings.body_seconds <= 0:
-        raise ValueError(f"body_seconds is {settings.body_seconds}; wanted is more than 0.")
+    for name in ("body_seconds", "head_seconds", "send_seconds"):
+        if (value := getattr(settings, name)) <= 0:
+            raise ValueError(f"{name} is {value}; wanted is more than 0.")
     for name in ("read_token", "write_token"):
         token = getattr(settings, name)
         if token is not None and not (token and token.isascii() and token.isprintable() and " " not in token):

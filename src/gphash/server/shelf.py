@@ -3,13 +3,16 @@
 import asyncio
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from gphash import persistence
+from gphash.gallery import opening
 from gphash.gallery.gallery import Gallery
 from gphash.server import logs
 
-SUFFIXES = ("", ".journal", ".items", ".added")
+SUFFIXES = ("", ".journal", ".items", ".items.next", ".added")
+RETRY_SECONDS = 60.0  # at most, between two attempts to open files that cannot be opened
 
 Signature = tuple[tuple[int, int, int] | None, ...]
 
@@ -76,14 +79,15 @@ class Shelf:
             logs.event("reload", reason=reason, result="not needed: this service is the only writer")
             return False
         async with self._reloading:
-            self._seen = self._signature()
             try:
+                seen = await asyncio.to_thread(self._signature)
                 fresh = await asyncio.to_thread(self._open)
             # Whatever is wrong with the new files, the old ones are being served.
             except Exception as error:
                 logs.event("reload", reason=reason, result="failed", error=f"{type(error).__name__}: {error}")
                 self._count("failed")
                 return False
+            self._seen = seen
             old, self._copy = self._copy, _Copy(fresh)
             old.retired = True
             old.close_if_unused()
@@ -92,11 +96,17 @@ class Shelf:
             return True
 
     async def watch(self, seconds: float) -> None:
-        """Reload whenever somebody else has replaced the files."""
+        """Reload whenever somebody else has replaced the files; if that fails, at once when they change, else later."""
+        loop = asyncio.get_running_loop()
+        failed, delay, due = self._seen, seconds, 0.0
         while True:
             await asyncio.sleep(seconds)
-            if self._signature() != self._seen:
-                await self.reload("files changed")
+            found = await asyncio.to_thread(self._signature)
+            if found == self._seen or (found == failed and loop.time() < due):
+                continue
+            delay = min(2 * delay, RETRY_SECONDS) if found == failed else seconds
+            if not await self.reload("files changed"):
+                failed, due = found, loop.time() + delay
 
     def close(self) -> None:
         """Close the current gallery after its last request."""
@@ -109,7 +119,19 @@ class Shelf:
         return gallery
 
     def _signature(self) -> Signature:
-        return tuple(_stamp(self._path.with_name(self._path.name + suffix)) for suffix in SUFFIXES)
+        files = [opening.beside(self._path, suffix) for suffix in SUFFIXES]
+        return tuple(_stamp(path) for path in (*files, *self._models()))
+
+    def _models(self) -> list[Path]:
+        """Where the model is: as we were told, or as the items that are there, or wait for their place, say."""
+        if self._model is not None:
+            return [Path(self._model)]
+        found = []
+        for suffix in (".items", ".items.next"):
+            with suppress(OSError, persistence.FormatError):
+                meta = persistence.describe(opening.beside(self._path, suffix)).meta
+                found.append(opening.beside(self._path, "").parent / str(meta.get("model", "")))
+        return found
 
 
 def warm(gallery: Gallery) -> None:

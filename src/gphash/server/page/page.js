@@ -586,7 +586,7 @@ function card(neighbour, i, { query, ranking }) {
     draggable: "false",
     tabindex: i === 0 ? "0" : "-1",
     "data-id": neighbour.id,
-    title: `Item ${neighbour.id}: ${name}\n${differing(neighbour.bits, query)}`,
+    title: [`Item ${neighbour.id}: ${name}`, neighbour.name, differing(neighbour.bits, query)].filter(Boolean).join("\n"),
     "aria-label": spoken.filter(Boolean).join(", "),
   });
   const square = frame(neighbour.has_picture ? neighbour.id : null, neighbour.bits, "");

@@ -1,0 +1,1 @@
+"""Codes in a database that people already run, searched there with the results of a `HammingIndex`."""
