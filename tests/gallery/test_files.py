@@ -226,7 +226,10 @@ def test_progress_is_told(model, tmp_path, monkeypatch):
 def test_a_gallery_replaces_another(copy, model):
     with Gallery.open(copy, writable=True) as gallery:
         gallery.add(features=SOURCE.X[0], label="extra")
-    with Gallery.build(copy, model, backwards()) as gallery:
+    with pytest.raises(ValueError, match=r"1 item\(s\) that were added"):
+        Gallery.build(copy, model, backwards())
+    assert Gallery.open(copy).item(300).labels == ("extra",)
+    with Gallery.build(copy, model, backwards(), discard_added=True) as gallery:
         assert len(gallery) == 300
         assert gallery.item(0).labels == (SOURCE.classes[SOURCE.y[299]],)
         assert "extra" not in gallery.classes
@@ -428,7 +431,7 @@ def test_records_of_a_gallery_that_was_replaced_are_strays(copy, model):
         gallery.add(features=SOURCE.X[0], label="extra")
     record = (folder_of(copy) / "300.item").read_bytes()
     more = sources.of_digits(400)
-    Gallery.build(copy, model, more).close()
+    Gallery.build(copy, model, more, discard_added=True).close()
     (folder_of(copy) / "300.item").write_bytes(record)
     for writable in (False, True):
         with Gallery.open(copy, writable=writable) as gallery:
@@ -440,7 +443,7 @@ def test_items_that_came_by_the_index_alone_are_unknown(copy):
     with HammingIndex.open(copy, writable=True) as index:
         index.add(index.items()[0][:1], [777])
     with Gallery.open(copy) as gallery:
-        assert gallery.item(777)[1:] == ((), gallery.item(0).bits, False)
+        assert gallery.item(777)[1:] == ((), gallery.item(0).bits, False, None)
         with pytest.raises(NoPictureError):
             gallery.picture(777)
         with pytest.raises(UnknownItemError):

@@ -114,7 +114,7 @@ def delete(folder: Path, id: int) -> None:
 
 def count(folder: Path) -> int:
     """How many items there are records of."""
-    return sum(1 for _ in folder.glob("*.item"))
+    return sum(1 for _ in _files(folder))
 
 
 def sweep(folder: Path, strays: Iterable[int]) -> None:
