@@ -128,12 +128,20 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         check_is_fitted(self, "hash_function_")
         return persistence.fingerprint(KIND, *self._content())
 
-    def save(self, path: str | os.PathLike[str]) -> str:
-        """Write the model to one file and return its fingerprint; an old file is replaced only by a complete one."""
+    def save(self, path: str | os.PathLike[str], origin: dict[str, Any] | None = None) -> str:
+        """Write the model to one file and return its fingerprint; an old file is replaced only by a complete one.
+
+        Parameters
+        ----------
+        path
+            The file.
+        origin
+            Anything worth keeping about what the model was learned from, in JSON's types; codes do not depend on it.
+        """
         check_is_fitted(self, "hash_function_")
         names = [str(name) for name in self.feature_names_in_] if hasattr(self, "feature_names_in_") else None
         parameters = {name: value for name, value in self.get_params(deep=False).items() if _plain(value)}
-        remarks = {"parameters": parameters, "feature_names": names, "learned": self._remarks()}
+        remarks = {"parameters": parameters, "feature_names": names, "learned": self._remarks(), "origin": origin}
         return persistence.write(path, KIND, *self._content(), remarks)
 
     def _content(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

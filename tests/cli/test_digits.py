@@ -89,6 +89,11 @@ def test_evaluate_writes_a_report_and_draws_it(made, tmp_path):
     among = told("evaluate", made / "digits-8.gph", "digits:test", "--stored", "digits:train", cwd=tmp_path)
     assert among["protocol"]["database_rows"] == 1297
     assert among["results"]["hamming"]["map"] > 0.9
+    assert among["protocol"]["share_of_training_rows_met"] == 1
+    assert report["protocol"]["share_of_training_rows_met"] == 0
+    assert "trained with" not in found.stderr
+    flattered = gphash("evaluate", made / "digits-8.gph", "digits", cwd=tmp_path)
+    assert "about 100% of the rows that the model was trained with are among these" in flattered.stderr
     assert "curve" not in among["results"]["hamming"]
 
 

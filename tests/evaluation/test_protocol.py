@@ -317,3 +317,13 @@ def test_rows_and_labels_that_do_not_match_are_refused(hasher):
         protocol.database(hasher, test, Rows(rows(OTHER).X, rows(OTHER).y.astype(str)))
     with pytest.raises(ValueError, match="radius=-1; give a whole number"):
         protocol.leave_one_out(hasher, test, radius=-1)
+
+
+def test_a_sketch_tells_which_rows_were_met():
+    X = np.random.default_rng(0).standard_normal((2000, 5)).astype(np.float32)
+    known = protocol.sketch(X)
+    assert len(known) == protocol.SKETCH
+    assert protocol.share_met(known, X[::-1].astype(np.float64)) == 1
+    assert protocol.share_met(known, X + 1) == 0
+    assert protocol.share_met(known, X[:1000]) == pytest.approx(0.5, abs=0.1)
+    assert protocol.share_met([], X) == 0

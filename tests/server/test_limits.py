@@ -78,10 +78,9 @@ class TestBodies:
         assert error_of(answer, 413) == ("body_too_large", None)
 
     def test_one_of_a_gigabyte_is_refused_before_it_comes(self, small):
-        began = time.monotonic()
+        # It is answered although the rest never comes.
         status, _ = raw(small.port, head(JSON, "Content-Length: 1000000000"), b"[" * 1000)
         assert status == 413
-        assert time.monotonic() - began < 1.5
 
     def test_whoever_goes_on_sending_is_cut_off(self, small):
         sent = 0
@@ -314,19 +313,18 @@ class TestLargeJson:
     @pytest.mark.parametrize("route", ["/search", "/items", "/encode"])
     def test_one_that_cannot_be_meant_is_refused_at_once(self, index, route, body):
         with serving(index, writable=True) as client:
-            began = time.monotonic()
             answer = client.post(route, content=body, headers={"Content-Type": "application/json"})
             assert answer.status_code in (413, 422)
             assert len(answer.content) < 1000
-            assert time.monotonic() - began < 1
 
     @pytest.mark.parametrize("body", [WRONG, b'{"features":[' + b'[""],' * 300_000 + b"[]]}", NAMES])
-    def test_one_fault_is_enough(self, body):
-        began = time.monotonic()
+    def test_one_fault_is_enough(self, body, monkeypatch):
+        counts, told = [], questions._failure
+        monkeypatch.setattr(questions, "_failure", lambda error: (counts.append(error.error_count()), told(error))[1])
         with pytest.raises(Failure) as caught:
             questions.from_json(questions.EncodeJson, body, 1_000_000, 1_000_000)
         assert caught.value.status == 422
-        assert time.monotonic() - began < 1
+        assert counts in ([], [1])  # of hundreds of thousands
 
     def test_more_rows_or_longer_ones_are_refused_before_any_is_read(self, monkeypatch):
         monkeypatch.setattr(questions.EncodeJson, "model_validate", None)

@@ -233,6 +233,8 @@ def _model(described: "Description") -> dict[str, Any]:
         told |= {"sweeps": len(sweeps), "leave_one_out_score": sweeps[-1][2]}
     if seconds := learned.get("seconds"):
         told["training_seconds"] = sum(seconds.values())
+    if origin := remarks.get("origin"):
+        told["trained_with"] = f"{origin['rows']:,} rows of {origin['data']}"
     return {**told, "parameters": parameters}
 
 

@@ -73,7 +73,7 @@ def fit(
             hasher.callback = watch
         hasher.fit(source.X, taught)
     seconds = time.perf_counter() - began
-    fingerprint = hasher.save(target)
+    fingerprint = hasher.save(target, origin_of(source))
     score = getattr(hasher, "leave_one_out_score_", None)
     if as_json:
         shown.emit(
@@ -201,6 +201,8 @@ def evaluate(
     source = _judged(read(data, data_dir, threads, quiet), hasher, model)
     among = None if stored is None else _judged(read(stored, data_dir, threads, quiet), hasher, model)
     result = measure(hasher, source, among, radius)
+    met = _share_met(model, source, among)
+    result["protocol"]["share_of_training_rows_met"] = met
     report.write(target, result)
     written = [] if plots is None else _draw(report.read(target), plots)
     if as_json:
@@ -208,8 +210,30 @@ def evaluate(
         shown.emit({**files, "protocol": result["protocol"], "results": _figures(result["results"])})
         return
     print_figures(result)
+    if met and not quiet:
+        shown.remark(
+            f"about {met:.0%} of the rows that the model was trained with are among these; figures on them flatter."
+        )
     for path in (target, *written):
         shown.say(f"wrote {path}")
+
+
+def origin_of(source: "Source") -> dict[str, Any]:
+    """What a model keeps of the rows that it is learned from."""
+    from gphash.evaluation import protocol
+
+    return {"data": source.name, "rows": len(source.X), "sketch": protocol.sketch(source.X)}
+
+
+def _share_met(model: Path, *sources: "Source | None") -> float | None:
+    """About which share of a model's training rows is among others; None if the model does not know them."""
+    from gphash import persistence
+    from gphash.evaluation import protocol
+
+    origin = persistence.describe(model).remarks.get("origin")
+    if origin is None:
+        return None
+    return max(protocol.share_met(origin["sketch"], source.X) for source in sources if source is not None)
 
 
 def load(path: Path, threads: int) -> "Hasher":

@@ -24,6 +24,7 @@ TIES = "averaged over all orders within equal distance, in closed form"
 NOTHING = "queries with nothing to find are left out of mAP and recall, and count 0 for precision"
 AT = (1, 10, 100, 1000)
 CURVE_POINTS = 60
+SKETCH = 256  # rows that stand for those of training
 
 
 class Hasher(Protocol):
@@ -197,6 +198,21 @@ def _checksum(rows: Rows) -> str:
         digest.update(f"{plain.dtype.str} {plain.shape} ".encode())
         digest.update(np.ascontiguousarray(plain).tobytes())
     return digest.hexdigest()
+
+
+def sketch(X: ArrayLike) -> list[str]:
+    """Marks of a few rows, from which `share_met` can tell whether others are the same: those with the least hashes."""
+    return sorted(_marks(X))[:SKETCH]
+
+
+def share_met(known: Sequence[str], X: ArrayLike) -> float:
+    """About which share of the rows that were sketched is among others."""
+    return len(set(known) & _marks(X)) / len(known) if known else 0.0
+
+
+def _marks(X: ArrayLike) -> set[str]:
+    rows = np.ascontiguousarray(X, dtype="<f4")
+    return {hashlib.sha256(row.tobytes()).hexdigest()[:16] for row in rows}
 
 
 def _count_shared(some: Rows, others: Rows) -> int:
