@@ -25,7 +25,7 @@ from gphash.stores.postgres_index import PostgresIndex
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tests.stores import server
+from tests import postgresql as server
 
 SETTINGS = ["shared_buffers=1GB", "work_mem=64MB", "maintenance_work_mem=512MB", "max_wal_size=8GB"]
 WARM_UP = 8  # queries

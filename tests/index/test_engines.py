@@ -1,13 +1,7 @@
 """Engines that an index is handed over to find what the index finds."""
 
-import os
-import shutil
 import sqlite3
-import subprocess
 import sys
-import tempfile
-import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +12,7 @@ from hypothesis.extra import numpy as hnp
 from gphash.hamming import packing
 from gphash.index import engines
 from gphash.index.hamming_index import HammingIndex
+from tests import postgresql as server
 
 LENGTHS = [16, 32, 33, 64, 100]
 
@@ -271,65 +266,13 @@ def test_duckdb_finds_the_same(case):
     connection.close()
 
 
-def server_program(name):
-    """Where Debian, or the path, has a program of PostgreSQL's server."""
-    versions = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), key=lambda path: int(path.parts[-3]))
-    return str(versions[-1]) if versions else shutil.which(name)
-
-
 @pytest.fixture(scope="module")
 def postgresql():
-    """A server of its own on a unix socket, as an unprivileged user; gone afterwards."""
-    psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed")
-    initdb, server = server_program("initdb"), server_program("postgres")
-    if not initdb or not server:
-        pytest.skip("no PostgreSQL server is installed")
-    user = {}
-    if os.getuid() == 0:  # which the server refuses
-        if subprocess.run(["id", "postgres"], capture_output=True).returncode:
-            pytest.skip("PostgreSQL does not run as root, and there is no user postgres")
-        user = {"user": "postgres", "group": "postgres", "extra_groups": []}
-    with tempfile.TemporaryDirectory(prefix="gphash-pg-") as folder:  # short: paths of sockets may not be long
-        if user:
-            shutil.chown(folder, "postgres", "postgres")
-        data = f"{folder}/data"
-        environment = {"PATH": os.environ["PATH"], "LC_ALL": "C", "HOME": folder}
-        subprocess.run(
-            [initdb, "-D", data, "-U", "gphash", "-A", "trust", "--no-sync", "-E", "UTF8", "--locale=C"],
-            check=True,
-            capture_output=True,
-            cwd=folder,
-            env=environment,
-            **user,
-        )
-        settings = ["listen_addresses=", f"unix_socket_directories={folder}", "fsync=off", "shared_buffers=16MB"]
-        with Path(folder, "log").open("wb") as log:
-            process = subprocess.Popen(
-                [server, "-D", data, *(part for setting in settings for part in ("-c", setting))],
-                stdout=log,
-                stderr=log,
-                cwd=folder,
-                env=environment,
-                **user,
-            )
-        try:
-            connection = connected(psycopg, process, folder)
+    with server.running("shared_buffers=16MB") as conninfo:
+        import psycopg
+
+        with psycopg.connect(conninfo, autocommit=True) as connection:
             yield connection
-            connection.close()
-        finally:
-            process.send_signal(2)  # SIGINT: a fast shutdown
-            process.wait(20)
-
-
-def connected(psycopg, process, folder, patience=20.0):
-    end = time.monotonic() + patience
-    while True:
-        try:
-            return psycopg.connect(host=folder, dbname="postgres", user="gphash", autocommit=True)
-        except psycopg.OperationalError:
-            if process.poll() is not None or time.monotonic() > end:
-                raise AssertionError(Path(folder, "log").read_text()) from None
-            time.sleep(0.1)
 
 
 def check_postgresql(case, connection, dialect):

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from tests.stores import server
+from tests import postgresql as server
 
 
 @pytest.fixture(scope="package")

@@ -82,6 +82,8 @@ def data(
     if data is None:
         _list(data_dir, as_json)
         return
+    import numpy as np
+
     source = training.read(data, data_dir, threads, quiet)
     counts = _counts(source)
     kind = "none" if source.supervision is None else "pairs" if source.y is None else _kind_of(source.y)
@@ -90,7 +92,7 @@ def data(
         "rows": len(source.X),
         "features": source.X.shape[1],
         "supervision": kind,
-        "pairs": None if source.pairs is None else len(list(source.pairs.i)),  # type: ignore[arg-type]
+        "pairs": None if source.pairs is None else int(np.size(source.pairs.i)),
         "classes": counts,
         "pictures": source.images is not None,
         "descriptor": None if source.descriptor is None else source.descriptor.to_meta(),

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Annotated, Any, TypeAlias, TypeVar
@@ -75,7 +76,7 @@ class Service:
             task.add_done_callback(tasks.discard)
 
         # Only the main thread of a process that has such signals can hear them.
-        with contextlib.suppress(NotImplementedError, RuntimeError, ValueError, AttributeError):
+        if hasattr(signal, "SIGHUP") and threading.current_thread() is threading.main_thread():
             loop.add_signal_handler(signal.SIGHUP, reload)
         try:
             yield
