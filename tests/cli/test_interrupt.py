@@ -1,6 +1,14 @@
 """Ctrl-C, for real: nothing half-written is left, and what can go on goes on."""
 
+import ctypes
+import subprocess
+import sys
+import time
+
+import pytest
+
 from gphash import load
+from gphash.cli.interrupts import Interrupts
 from tests.cli.running import interrupt_at, told
 
 LONG = ("digits", "--bits", 48, "--set", "n_inducing=800", "--set", "n_starts=1")
@@ -30,3 +38,37 @@ def test_while_it_reads_nothing_is_left_either(tmp_path):
     assert code == 130
     assert said.splitlines()[-1] == "gphash: interrupted; nothing was written."
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupt_within_a_callback_from_c_is_not_lost():
+    @ctypes.CFUNCTYPE(None)
+    def callback() -> None:
+        raise KeyboardInterrupt
+
+    before = sys.unraisablehook
+    with Interrupts() as interrupts:
+        callback()
+        with pytest.raises(KeyboardInterrupt):
+            time.sleep(60)
+        assert interrupts.lost
+    assert sys.unraisablehook is before
+
+
+def test_an_error_after_a_lost_interrupt_counts_as_one():
+    script = """
+import ctypes
+from gphash.cli import app
+
+@app.command("")
+def broken() -> None:
+    @ctypes.CFUNCTYPE(None)
+    def callback():
+        raise KeyboardInterrupt
+    callback()
+    raise RuntimeError("no compiled object yet")
+
+app.app(["broken"])
+"""
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert found.returncode == 130
+    assert found.stderr.strip() == "gphash: interrupted; nothing was written."

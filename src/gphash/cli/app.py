@@ -15,6 +15,7 @@ import typer
 
 from gphash import methods
 from gphash.cli import outputs, shown
+from gphash.cli.interrupts import Interrupts
 from gphash.datasets import registry
 from gphash.version import __version__
 
@@ -99,17 +100,18 @@ def command(
         @functools.wraps(function)
         def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
             _expected.clear()
-            with warnings.catch_warnings():
+            with warnings.catch_warnings(), Interrupts() as interrupts:
                 if not kwargs.get("debug"):
                     warnings.showwarning = _remark_unless(bool(kwargs.get("quiet")))
                 try:
                     function(*args, **kwargs)
                 except (typer.Exit, typer.BadParameter):
                     raise
-                except KeyboardInterrupt:
-                    shown.complain(f"gphash: {interrupted(kwargs) or _stopped()}")
-                    raise typer.Exit(130) from None
-                except Exception as error:
+                except (KeyboardInterrupt, Exception) as error:
+                    if isinstance(error, KeyboardInterrupt) or interrupts.lost:
+                        interrupts.settle()
+                        shown.complain(f"gphash: {interrupted(kwargs) or _stopped()}")
+                        raise typer.Exit(130) from None
                     if kwargs.get("debug") or isinstance(error, BrokenPipeError):
                         raise
                     shown.complain(f"gphash: {_told(error, kwargs)}")
