@@ -30,7 +30,7 @@ LAYERS = [
 HEIGHT = {part: height for height, layer in enumerate(LAYERS) for part in layer}
 
 # Packages that only some need are imported in one place: one module, or the part of the package that is made of them.
-OPTIONAL = {"matplotlib", "PIL", "cv2", "dask", "psycopg", "faiss", "pyarrow"}
+OPTIONAL = {"matplotlib", "PIL", "cv2", "dask", "distributed", "psycopg", "faiss", "pyarrow", "zarr"}
 HOMES = {"typer": "cli", "rich": "cli", "click": "cli"} | dict.fromkeys(
     ("fastapi", "starlette", "pydantic", "uvicorn", "prometheus_client", "python_multipart", "orjson"), "server"
 )

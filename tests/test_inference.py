@@ -11,6 +11,7 @@ from sklearn.datasets import load_digits
 from gphash import hashing, inference, selection, training
 from gphash.coding import gibbs, similarity
 from gphash.coding.similarity import Pairs
+from gphash.datasets.blocks import ArrayTable
 from gphash.execution.local import LocalExecutor, SerialExecutor
 from gphash.features import inducing, scaling
 from gphash.gp import blockwise
@@ -38,7 +39,7 @@ def digits_features(n_inducing=100):
     X, _ = digits()
     fitted = scaling.fit(X[:N_TRAIN])
     scaled = scaling.apply(fitted, X)
-    prior = priors.build(KERNEL, inducing.random_rows(scaled[:N_TRAIN], n_inducing, np.random.default_rng(1)))
+    prior = priors.build(KERNEL, scaled[inducing.draw(N_TRAIN, n_inducing, np.random.default_rng(1))])
     return fitted, prior, *priors.features(prior, scaled)
 
 
@@ -242,10 +243,9 @@ def trained(n_jobs, **changes):
     X, y = digits()
     signatures, settings, kept = similarity.from_labels(y[:N_TRAIN]), SETTINGS._replace(**changes), []
     with LocalExecutor(n_jobs) as executor:
-        outcome = training.train(X[:N_TRAIN], signatures, settings, executor, keep=kept.append)
-    order = selection.draw_order(signatures, N_TRAIN, np.random.default_rng(settings.seed))
-    blocks, n_central = training._blocks(order, settings.n_representatives, settings.block_size)
-    return outcome, [latent.signs for latent in kept[-1].state.latents], blocks, n_central
+        outcome = training.train(ArrayTable(X[:N_TRAIN]), signatures, settings, executor, keep=kept.append)
+    layout = training._layout(ArrayTable(X[:N_TRAIN]), signatures, settings)
+    return outcome, [latent.signs for latent in kept[-1].state.latents], layout.blocks, layout.n_central_blocks
 
 
 def test_after_training_representatives_and_other_rows_have_the_same_words():
@@ -294,7 +294,9 @@ def test_pair_lists_have_codes_that_separate_them():
     found = []
     for n_jobs in (1, 2):
         with LocalExecutor(n_jobs) as executor:
-            found.append(training.train(X[:600], graph, settings, executor).function.margins(X[N_TRAIN:]) >= 0)
+            found.append(
+                training.train(ArrayTable(X[:600]), graph, settings, executor).function.margins(X[N_TRAIN:]) >= 0
+            )
     np.testing.assert_array_equal(*found)
     labels, codes = y[N_TRAIN:], found[0]
     distances = (codes[:, None] != codes[None]).sum(axis=2)

@@ -2,6 +2,9 @@
 
 Training that goes on from a checkpoint ends with the same hash function as training that was never interrupted. A
 checkpoint knows which run it belongs to (data, supervision, settings) and refuses to serve another.
+
+Of rows on a cluster, the codes alone are kept, by the workers, in a file for every block (`BlockCodes`) in a folder
+beside the checkpoint; training that goes on finds sites anew, and ends with an equally good hash function.
 """
 
 import time
@@ -13,8 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gphash import hashing, persistence
-from gphash.arrays import Floats
+from gphash.arrays import Signs
 from gphash.coding.similarity import PairGraph, Signatures
+from gphash.datasets.blocks import Table
+from gphash.execution.local import Executor
 from gphash.features.scaling import Scaling
 from gphash.gp import triangular
 from gphash.gp.ep import Shared, Sites
@@ -24,6 +29,44 @@ from gphash.state import Latent, State, Sweep
 from gphash.training import Checkpoint, Plan, Settings
 
 KIND = "checkpoint"
+BLOCK_KIND = "block codes"
+FOLDER_OF = 1000  # blocks
+
+
+class BlockCodes:
+    """Codes of row blocks, a file each, in a folder that all workers see.
+
+    Parameters
+    ----------
+    folder
+        Made when something is written.
+    run
+        Fingerprint of the run.
+    """
+
+    def __init__(self, folder: Path, run: str) -> None:
+        self.folder, self.run = folder.absolute(), run
+
+    def __call__(self, number: int) -> Signs | None:
+        """Codes of a block, [b, m]; None if there are none of this run, whole and undamaged."""
+        try:
+            stored = persistence.read(self._path(number), BLOCK_KIND)
+        except (OSError, persistence.FormatError):
+            return None
+        if stored.meta["run"] != self.run:
+            return None
+        bits = np.unpackbits(stored.arrays["codes"], axis=1, count=stored.meta["bits"])
+        return np.where(bits, 1, -1).astype(np.int8)
+
+    def write(self, number: int, signs: Signs) -> None:
+        """Keep the codes of a block."""
+        path = self._path(number)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        meta = {"run": self.run, "number": number, "bits": signs.shape[1]}
+        persistence.write(path, BLOCK_KIND, meta, {"codes": np.packbits(signs > 0, axis=1)})
+
+    def _path(self, number: int) -> Path:
+        return self.folder / f"{number // FOLDER_OF:06d}" / f"{number:09d}.codes"
 
 
 class Keeper:
@@ -35,12 +78,20 @@ class Keeper:
         The file.
     run
         Fingerprint of the run, from `fingerprint`.
+    executor
+        Who holds the row blocks, if they are not in this process: workers then keep the codes.
     share
         The share of training time that writing may take.
+
+    Attributes
+    ----------
+    codes : BlockCodes or None
+        What workers keep.
     """
 
-    def __init__(self, path: Path, run: str, share: float = 0.05) -> None:
-        self.path, self.run, self.share = path, run, share
+    def __init__(self, path: Path, run: str, executor: Executor | None = None, share: float = 0.05) -> None:
+        self.path, self.run, self.executor, self.share = path, run, executor, share
+        self.codes = None if executor is None else BlockCodes(path.with_name(f"{path.name}.blocks"), run)
         self._latest: Checkpoint | None = None
         self._due = 0.0
 
@@ -56,7 +107,7 @@ class Keeper:
             return
         began = time.perf_counter()
         try:
-            save(self.path, self.run, self._latest)
+            save(self.path, self.run, self._apart(self._latest))
             self._latest = None
         except OSError as error:
             # Training is worth more than its checkpoint; the one before is still there.
@@ -64,12 +115,24 @@ class Keeper:
         now = time.perf_counter()
         self._due = now + (now - began) / self.share
 
+    def _apart(self, checkpoint: Checkpoint) -> Checkpoint:
+        """What is left of a checkpoint when workers have kept their part."""
+        state, codes = checkpoint.state, self.codes
+        if self.executor is None or codes is None or state is None:
+            return checkpoint
+        if state.sweep == 0:  # as quickly found again
+            return checkpoint._replace(state=None)
+        latents = state.latents
+        self.executor.map(lambda number, latent: codes.write(number, latent.signs), list(range(len(latents))), latents)
+        return checkpoint._replace(state=state._replace(latents=()))
 
-def fingerprint(X: Floats, supervision: Signatures | PairGraph, settings: Settings) -> str:
+
+def fingerprint(table: Table, supervision: Signatures | PairGraph, settings: Settings) -> str:
     """What tells one run from another: data, supervision and settings, except where Phi is kept."""
     chosen = {name: value for name, value in settings._asdict().items() if name != "memory_limit"}
     parts = supervision._asdict() if isinstance(supervision, PairGraph) else vars(supervision)
-    return persistence.fingerprint(KIND, chosen, {"X": X, **{name: np.asarray(part) for name, part in parts.items()}})
+    about = {**chosen, "table": table.fingerprint()}
+    return persistence.fingerprint(KIND, about, {name: np.asarray(part) for name, part in parts.items()})
 
 
 def save(path: Path, run: str, checkpoint: Checkpoint) -> None:
@@ -110,15 +173,15 @@ def _pack_state(state: State) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         "change": state.change if np.isfinite(state.change) else None,
         "blocks": [len(latent.signs) for latent in state.latents],
     }
-    arrays: dict[str, NDArray[Any]] = {
-        "mean": state.mean,
-        "signs": np.concatenate([latent.signs for latent in state.latents]),
-        "site_precision": np.concatenate([latent.sites.precision for latent in state.latents]),
-        "site_shift": np.concatenate([latent.sites.shift for latent in state.latents]),
-    }
+    arrays: dict[str, NDArray[Any]] = {"mean": state.mean}
     if state.factor is not None:
-        shared = [latent.shared for latent in state.latents if latent.shared is not None]
         arrays["factor"] = state.factor.lower
+    if not state.latents:
+        return meta, arrays
+    arrays["signs"] = np.concatenate([latent.signs for latent in state.latents])
+    arrays["site_precision"] = np.concatenate([latent.sites.precision for latent in state.latents])
+    arrays["site_shift"] = np.concatenate([latent.sites.shift for latent in state.latents])
+    if shared := [latent.shared for latent in state.latents if latent.shared is not None]:
         arrays["shared_precision"] = np.concatenate([part.precision for part in shared])
         arrays["shared_cavity"] = np.concatenate([part.cavity for part in shared])
     return meta, arrays
@@ -152,12 +215,15 @@ def _unpack_state(meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Stat
         return np.split(arrays[name], ends)
 
     shared: list[Shared | None] = [None] * len(meta["blocks"])
-    if "factor" in arrays:
+    if "shared_precision" in arrays:
         shared = [Shared(*pair) for pair in zip(split("shared_precision"), split("shared_cavity"), strict=True)]
-    parts = zip(split("signs"), split("site_precision"), split("site_shift"), shared, strict=True)
+    latents: list[Latent] = []
+    if meta["blocks"]:
+        parts = zip(split("signs"), split("site_precision"), split("site_shift"), shared, strict=True)
+        latents = [Latent(signs, Sites(precision, shift), common) for signs, precision, shift, common in parts]
     return State(
         sweep=meta["sweep"],
-        latents=[Latent(signs, Sites(precision, shift), common) for signs, precision, shift, common in parts],
+        latents=latents,
         mean=arrays["mean"],
         factor=triangular.factor(arrays["factor"]) if "factor" in arrays else None,
         drift=np.inf if meta["drift"] is None else meta["drift"],

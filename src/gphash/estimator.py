@@ -3,7 +3,7 @@
 import contextlib
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,8 @@ from gphash import hashing, training, validation
 from gphash.arrays import Floats
 from gphash.coding.similarity import PairGraph, Pairs, Signatures
 from gphash.contract import Hasher
-from gphash.evaluation import diagnostics
+from gphash.datasets import blocks
+from gphash.datasets.blocks import ArrayTable, FolderTable, Table
 from gphash.execution.local import LocalExecutor, count_jobs
 from gphash.features import inducing
 from gphash.hashing import HashFunction
@@ -73,7 +74,10 @@ class GPHasher(Hasher):
         Threads; −1 uses all cores, None one. Never changes a result.
     checkpoint : path or None
         File to keep checkpoints in. When it exists, training goes on from it; it must come from the same data and
-        parameters.
+        parameters. On a cluster, workers keep the codes of their rows beside it, in a folder that all must see.
+    executor : dask.distributed.Client, address of a scheduler, or None
+        Cluster to train on; X is then a dask array, or a folder of blocks that its workers can read. None trains in
+        threads of this process.
     callback : callable or None
         Called with a `Sweep` record (number, flips, leave_one_out, seconds, …) after every sweep.
     random_state : int, RandomState or None
@@ -93,6 +97,8 @@ class GPHasher(Hasher):
         Training time by phase.
     classes_, class_codes_ : arrays of shape [c] and [c, n_bits]
         With class labels: the classes, and the commonest code, as bits, that each got in training. Not saved.
+    traffic_ : dict
+        After training on a cluster: what each worker has done; see `gphash.execution.cluster.Traffic`. Not saved.
     n_features_in_ : int
         Width of the training rows.
 
@@ -128,6 +134,7 @@ class GPHasher(Hasher):
         memory_limit: float | str = "auto",
         n_jobs: int | None = -1,
         checkpoint: str | os.PathLike[str] | None = None,
+        executor: Any = None,
         callback: Callable[[Sweep], None] | None = None,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
@@ -148,11 +155,12 @@ class GPHasher(Hasher):
         self.memory_limit = memory_limit
         self.n_jobs = n_jobs
         self.checkpoint = checkpoint
+        self.executor = executor
         self.callback = callback
         self.random_state = random_state
 
     def _learn(self, X: ArrayLike, y: ArrayLike | Pairs | None) -> dict[str, Any]:
-        trained, labelled = self._train(X, y, self._settings())
+        trained, labels, traffic = self._train(X, y, self._settings())
         learned: dict[str, Any] = {
             "hash_function_": trained.function,
             "length_scale_": trained.plan.kernel.length_scale,
@@ -162,30 +170,35 @@ class GPHasher(Hasher):
             "leave_one_out_score_": trained.sweeps[-1].leave_one_out,
             "seconds_": trained.seconds,
         }
-        if labelled:
-            bits = (trained.codes > 0).astype(np.uint8)
-            names = ("classes_", "class_codes_")
-            learned.update(zip(names, diagnostics.dominant_codes(bits, np.asarray(y).reshape(-1)), strict=True))
+        if self.executor is not None:
+            learned["traffic_"] = traffic
+        if labels is not None:
+            learned |= {"classes_": np.unique(labels), "class_codes_": trained.words}
         return learned
 
-    def _train(self, X: ArrayLike, y: ArrayLike | Pairs | None, settings: Settings) -> tuple[training.Trained, bool]:
-        """Outcome of training, and whether y was class labels."""
-        features = validation.features(self, X, reset=True)
-        supervision = self._supervision(y, len(features), self.balance_pairs)
-        if settings.n_inducing > len(features):
-            warnings.warn(
-                f"n_inducing={settings.n_inducing} exceeds the {len(features)} rows of X; "
-                "all rows are used as inducing inputs.",
-                UserWarning,
-                stacklevel=3,
-            )
-        keeper, resumed = self._checkpoint(features, supervision, settings)
-        with LocalExecutor(self.n_jobs) as executor:
+    def _train(
+        self, X: ArrayLike | str | os.PathLike[str], y: ArrayLike | Pairs | None, settings: Settings
+    ) -> tuple[training.Trained, NDArray[Any] | None, dict[str, Any]]:
+        """Outcome of training; the class labels, if it was those; and what each worker of a cluster has done."""
+        with self._place(X) as (table, executor):
+            if y is None and isinstance(table, FolderTable) and (known := table.labels()) is not None:
+                y = known.y
+            supervision = self._supervision(y, table.n_rows, self.balance_pairs)
+            if settings.n_inducing > table.n_rows:
+                warnings.warn(
+                    f"n_inducing={settings.n_inducing} exceeds the {table.n_rows} rows of X; "
+                    "all rows are used as inducing inputs.",
+                    UserWarning,
+                    stacklevel=3,
+                )
+            keeper, resumed = self._checkpoint(table, supervision, settings, executor)
+            codes = None if keeper is None else keeper.codes
             try:
-                trained = training.train(features, supervision, settings, executor, self.callback, keeper, resumed)
+                trained = training.train(table, supervision, settings, executor, self.callback, keeper, resumed, codes)
             finally:
                 if keeper is not None:
                     keeper.write()
+            traffic = {} if self.executor is None else executor.traffic
         change = trained.sweeps[-1].change
         if change > UNCONVERGED:
             warnings.warn(
@@ -194,7 +207,35 @@ class GPHasher(Hasher):
                 ConvergenceWarning,
                 stacklevel=3,
             )
-        return trained, isinstance(supervision, Signatures) and supervision.exact
+        exact = isinstance(supervision, Signatures) and supervision.exact
+        return trained, np.asarray(y).reshape(-1) if exact else None, traffic
+
+    @contextlib.contextmanager
+    def _place(self, X: ArrayLike | str | os.PathLike[str]) -> Iterator[tuple[Table, Any]]:
+        """The rows of X and the executor that works on them."""
+        if self.executor is None:
+            with LocalExecutor(self.n_jobs) as local:
+                yield self._table(X), local
+            return
+        from gphash.execution import cluster
+
+        if self.solver != "shared":
+            raise ValueError(f"solver={self.solver!r} works on one machine only; on a cluster, give 'shared'.")
+        with cluster.DaskExecutor(self.executor) as far:
+            if hasattr(X, "dask"):
+                table = far.table(X)
+                self.n_features_in_ = table.n_features
+                yield table, far
+            else:
+                yield self._table(X), far
+
+    def _table(self, X: ArrayLike | str | os.PathLike[str]) -> Table:
+        """Rows that are here, or in a folder of blocks."""
+        if isinstance(X, str | os.PathLike):
+            table = blocks.open_folder(X)
+            self.n_features_in_ = table.n_features
+            return table
+        return ArrayTable(validation.features(self, X, reset=True))
 
     def bit_probabilities(self, X: ArrayLike) -> Floats:
         """P(bit = 1) for every bit, [n, n_bits]; at least ½ exactly where `transform` gives 1."""
@@ -252,12 +293,12 @@ class GPHasher(Hasher):
             n_starts=int(self.n_starts),
             max_sweeps=int(self.max_sweeps),
             block_size=int(self.block_size),
-            memory_limit=_machine_memory() / 2 if limit is None else limit,
+            memory_limit=np.inf if self.executor is not None else _machine_memory() / 2 if limit is None else limit,
             seed=validation.seed(self.random_state),
         )
 
     def _checkpoint(
-        self, X: Floats, supervision: Signatures | PairGraph, settings: Settings
+        self, table: Table, supervision: Signatures | PairGraph, settings: Settings, executor: Any
     ) -> tuple[checkpoints.Keeper | None, training.Checkpoint | None]:
         if self.checkpoint is None:
             return None, None
@@ -275,8 +316,9 @@ class GPHasher(Hasher):
             raise ValueError(
                 f"checkpoint={str(path)!r} is a folder, or lies in a folder that does not exist; give a file."
             )
-        run = checkpoints.fingerprint(X, supervision, settings)
-        return checkpoints.Keeper(path, run), checkpoints.load(path, run) if path.exists() else None
+        run = checkpoints.fingerprint(table, supervision, settings)
+        keeper = checkpoints.Keeper(path, run, None if self.executor is None else executor)
+        return keeper, checkpoints.load(path, run) if path.exists() else None
 
 
 def _machine_memory() -> float:

@@ -21,7 +21,7 @@ from gphash.arrays import Floats, Signs
 from gphash.coding import gibbs
 from gphash.coding.gibbs import Groups
 from gphash.execution.local import Executor
-from gphash.gp import blockwise, ep
+from gphash.gp import blockwise, ep, triangular
 from gphash.gp.ep import Sites
 from gphash.gp.triangular import Factor
 from gphash.state import Latent, Prediction, Problem, Rows, Schedule, State, Sweep
@@ -43,18 +43,17 @@ def settle(problem: Problem, signs: Sequence[Signs], gammas: Sequence[Floats], e
     parts = list(executor.collect(lambda block_signs: block_signs, signs[:n]))
     gamma = np.concatenate(list(executor.collect(lambda block_gamma: block_gamma, gammas[:n])))
     central, groups = np.concatenate(parts), None
+    seed, table = problem.seed, problem.table
     for sweep in range(SETTLING):
-        generator = _generator(problem.seed, 0, sweep, len(signs))
+        generator = _generator(seed, 0, sweep, len(signs))
         central, _, groups = _sample_together(problem, central, gamma, generator)
 
     def sample(block: Rows, block_signs: Signs, block_gamma: Floats) -> Signs:
         assert groups is not None
         assert block.signatures is not None
         for sweep in range(SETTLING):
-            uniforms = _generator(problem.seed, 0, sweep, block.number).random(block_gamma.shape)
-            block_signs, _ = gibbs.sample_rows(
-                block_signs, block_gamma, uniforms, block.signatures, groups, problem.table
-            )
+            uniforms = _generator(seed, 0, sweep, block.number).random(block_gamma.shape)
+            block_signs, _ = gibbs.sample_rows(block_signs, block_gamma, uniforms, block.signatures, groups, table)
         return block_signs
 
     others = executor.map(sample, problem.rows[n:], signs[n:], gammas[n:])
@@ -83,7 +82,7 @@ def init_from_predictions(
 
 
 def _begin(problem: Problem, latents: Sequence[Latent], executor: Executor) -> State:
-    (n_inducing,) = set(executor.collect(lambda block: block.Phi.shape[1], problem.rows))
+    (n_inducing,) = executor.collect(lambda block: block.Phi.shape[1], problem.rows[:1])
     return State(
         sweep=0,
         latents=latents,
@@ -116,28 +115,32 @@ def step(problem: Problem, state: State, schedule: Schedule, executor: Executor)
 
     flips, groups = 0, None
     small_mean = mean.astype(np.float32)
+    drawn: list[Signs | None] = [None] * len(rows)
     if not state.frozen:
-        central = rows[: problem.n_central], latents[: problem.n_central]
-        gammas = list(executor.collect(lambda block, latent: scores(block, latent, small_mean)[1], *central))
-        latents, flips, groups = _sample_central(problem, latents, gammas, state.sweep, executor)
+        central = executor.collect(
+            lambda block, latent: (latent.signs, scores(block, latent, small_mean)[1]),
+            rows[: problem.n_central],
+            latents[: problem.n_central],
+        )
+        signs, gammas = zip(*central, strict=True)
+        drawn[: problem.n_central], flips, groups = _sample_central(problem, signs, gammas, state.sweep)
 
-    seed, sweep = problem.seed, state.sweep
+    seed, table, damping = (problem.seed, state.sweep), problem.table, state.damping
     # A central block has its new codes already; the others draw theirs on the way to their sites.
-    visits = executor.map(
-        lambda block, latent: visit(
+    latents, (gradient, energy, counts) = executor.map_and_sum(
+        lambda block, latent, own: visit(
             block,
-            latent,
+            latent if own is None else latent._replace(signs=own),
             small_mean,
-            groups if block.number >= problem.n_central else None,
-            problem.table,
-            (seed, sweep),
-            state.damping,
+            groups if own is None else None,
+            table,
+            seed,
+            damping,
         ),
         rows,
         latents,
+        drawn,
     )
-    latents = executor.map(lambda visited: visited[0], visits)
-    gradient, energy, counts = executor.sum(lambda visited: visited[1:], visits)
     mean = ep.solve_means(
         lambda direction: _apply(problem, latents, direction, executor),
         gradient,
@@ -177,13 +180,15 @@ def step_blockwise(problem: Problem, state: State, schedule: Schedule, executor:
     gammas = np.split(np.stack([bit.gamma for bit in bits], axis=1), ends)
     cavities = np.split(np.stack([bit.cavity for bit in bits], axis=1), ends)
 
-    flips, groups = 0, None
+    flips, groups, n = 0, None, problem.n_central
     if not state.frozen:
-        latents, flips, groups = _sample_central(problem, latents, gammas[: problem.n_central], state.sweep, executor)
+        own = [latent.signs for latent in latents[:n]]
+        renewed, flips, groups = _sample_central(problem, own, gammas[:n], state.sweep)
+        latents = [latent._replace(signs=new) for latent, new in zip(latents, renewed, strict=False)] + [*latents[n:]]
 
     def match(block: Rows, latent: Latent, gamma: Floats, cavity: Floats) -> tuple[Latent, tuple[float, ...]]:
         drawn, flipped = latent.signs, 0
-        if groups is not None and block.number >= problem.n_central:
+        if groups is not None and block.number >= n:
             drawn, flipped = _sample_block(block, drawn, gamma, groups, problem.table, (problem.seed, state.sweep))
         matched, score = ep.match(gamma, drawn, cavity, block.residual)
         # A site that the sweep has skipped has no cavity.
@@ -256,6 +261,21 @@ def run(
     return state
 
 
+def recover(block: Rows, signs: Signs | None, mean: Floats, factor: Factor) -> Latent:
+    """Codes and sites of a row block that were lost, from the posterior of all rows: where EP goes on from.
+
+    Codes are those given, or else the signs of the posterior means. Sites come from one pass of EP that takes the
+    posterior for the cavity; as EP goes on it converges to the fixed point that it would have reached anyway.
+    """
+    latent_mean = block.Phi @ mean.astype(np.float32)
+    if signs is None:
+        signs = np.where(latent_mean >= 0, 1, -1).astype(np.int8)
+    whole = ep.share(factor, block.Phi, np.zeros(len(block.residual)))
+    gamma = latent_mean / np.sqrt(1 + block.residual + whole.cavity)[:, None]
+    sites, _ = ep.match(gamma, signs, whole.cavity, block.residual)
+    return Latent(signs, sites, ep.share(factor, block.Phi, sites.precision.mean(axis=1)))
+
+
 def finish(problem: Problem, state: State, executor: Executor, drift: float = 0.1) -> State:
     """Bring factor and means up to date with the last sites."""
     factor, latents = state.factor, state.latents
@@ -277,10 +297,13 @@ def refresh(
         problem.rows[:n_sampled],
         latents[:n_sampled],
     )
-    (n_all,) = executor.sum(lambda block: (np.array(len(block.residual)),), problem.rows)
-    factor = ep.shared_factor(total * (n_all / n_rows), np.float32)
+    if n_sampled is not None:
+        (n_all,) = executor.sum(lambda block: (np.array(len(block.residual)),), problem.rows)
+        total *= n_all / n_rows
+    factor = ep.shared_factor(total, np.float32)
+    light = triangular.light(factor)
     return factor, executor.map(
-        lambda block, latent: latent._replace(shared=ep.share(factor, block.Phi, latent.sites.precision.mean(axis=1))),
+        lambda block, latent: latent._replace(shared=ep.share(light, block.Phi, latent.sites.precision.mean(axis=1))),
         problem.rows,
         latents,
     )
@@ -301,13 +324,13 @@ def visit(
     table: Floats,
     seed: tuple[int, int],
     damping: float = 1.0,
-) -> tuple[Latent, Floats, Floats, Floats]:
+) -> tuple[Latent, tuple[Floats, Floats, Floats]]:
     """Steps 2 to 4 of a sweep for one block: codes against the representatives' groups (if given), sites, gradient.
 
     Returns
     -------
-    The block's new codes and sites; Phiᵀ(ν − τ μ), [r, m]; Σ τ μ², [m]; and seven sums: number of sites, flips,
-    leave-one-out score, |change of τ|, τ, |change of τ̄ since the factor was made|, and that older τ̄.
+    The block's new codes and sites; and to add up: Phiᵀ(ν − τ μ), [r, m]; Σ τ μ², [m]; and the number of sites, flips,
+    leave-one-out score, |change of τ|, τ, |change of τ̄ since the factor was made|, and that older τ̄, [7].
     """
     assert latent.shared is not None
     latent_mean, gamma = scores(block, latent, mean)
@@ -330,20 +353,16 @@ def visit(
         drift,
         latent.shared.precision.sum(),
     )
-    return Latent(signs, sites, latent.shared), gradient, energy, np.array(counts)
+    return Latent(signs, sites, latent.shared), (gradient, energy, np.array(counts))
 
 
 def _sample_central(
-    problem: Problem, latents: Sequence[Latent], gammas: Sequence[Floats], sweep: int, executor: Executor
-) -> tuple[Sequence[Latent], int, Groups | None]:
-    """Gibbs sampling of the rows that depend on each other, in one place."""
-    n = problem.n_central
-    parts = list(executor.collect(lambda latent: latent.signs, latents[:n]))
+    problem: Problem, parts: Sequence[Signs], gammas: Sequence[Floats], sweep: int
+) -> tuple[list[Signs], int, Groups | None]:
+    """Gibbs sampling of the rows that depend on each other, in one place: codes of every central block, and flips."""
     generator = _generator(problem.seed, 1, sweep, len(problem.rows))
     signs, flips, groups = _sample_together(problem, np.concatenate(parts), np.concatenate(gammas), generator)
-    split = np.split(signs, np.cumsum([len(part) for part in parts])[:-1])
-    renewed = executor.map(lambda latent, block_signs: latent._replace(signs=block_signs), latents[:n], split)
-    return [*renewed, *latents[n:]], flips, groups
+    return np.split(signs, np.cumsum([len(part) for part in parts])[:-1]), flips, groups
 
 
 def _sample_block(

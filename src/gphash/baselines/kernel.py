@@ -18,6 +18,7 @@ from gphash.arrays import Floats
 from gphash.coding import similarity
 from gphash.coding.similarity import PairGraph, Pairs, Signatures
 from gphash.contract import Hasher
+from gphash.datasets.blocks import ArrayTable
 from gphash.execution.local import Executor, LocalExecutor, SerialExecutor, count_jobs, row_blocks
 from gphash.features import inducing, scaling
 from gphash.gp import triangular
@@ -105,7 +106,7 @@ class KernelHasher(Hasher):
         supervision = self._supervision(y, len(features), balance_pairs=True) if self.takes else None
         scaled = scaling.fit(features, self.scaling == "unit")
         with LocalExecutor(self.n_jobs) as executor:
-            Z = inducing.choose(features, scaled, self.n_inducing, self.inducing, generator, executor)
+            Z = inducing.choose(ArrayTable(features), scaled, self.n_inducing, self.inducing, generator, executor)
             rows = self._rows(features, supervision, generator)
             part = features if rows is None else features[rows]
             about = supervision if rows is None else _select(supervision, rows)

@@ -144,7 +144,7 @@ def read_csv(path: Path) -> Table:
 
 def read_parquet(path: Path) -> Table:
     """A table in the Parquet format; tags may be lists of words, too."""
-    arrow = _pyarrow()
+    arrow = pyarrow()
     types = arrow.types
     try:
         # One file: read_table would also make columns of folders that are called such as year=2020.
@@ -522,7 +522,8 @@ def _tag_sets(sets: Sequence[Sequence[str]], label: str) -> tuple[NDArray[np.uin
     return matrix, classes
 
 
-def _pyarrow() -> Any:
+def pyarrow() -> Any:
+    """The package that reads Parquet files, which not everybody has."""
     try:
         import pyarrow
         import pyarrow.parquet

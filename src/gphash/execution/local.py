@@ -2,7 +2,7 @@
 
 All heavy work of training is a map over row blocks followed by a sum of small matrices. `Executor` names just that;
 whoever implements it decides where the blocks live. Results come back, and are added, in block order, and every block
-is worked on by one BLAS thread, so that the number of threads never changes a result.
+is worked on by one BLAS thread, so that neither threads nor processes ever change a result.
 """
 
 import os
@@ -15,20 +15,32 @@ from numbers import Integral
 from threading import Lock
 from typing import Any, Protocol, Self, TypeVar
 
-import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from gphash.arrays import Floats
+from gphash.execution.sums import add_up
 
 R = TypeVar("R")
+T = TypeVar("T")
+
+
+class BlocksLostError(Exception):
+    """Blocks are gone together with whoever held them; `Executor.lost` tells which."""
 
 
 class Executor(Protocol):
     """Runs functions on row blocks, wherever those live.
 
-    Blocks are opaque to the caller: `map` makes a list of them, which may be cut and joined as lists are, and is handed
-    back to `map`, `collect` and `sum`; only `collect` and `sum` bring anything here.
+    Blocks are opaque to the caller: `hold` and `map` make lists of them, which may be cut and joined as lists are, and
+    are handed back to `map`, `collect` and `sum`; only `collect` and `sum` bring anything here. Functions may be sent
+    to where blocks are, with everything that they refer to: they should refer to little.
     """
+
+    def hold(self, pieces: Sequence[Any]) -> Sequence[Any]:
+        """Give every piece a home, where all that is made of it will stay; neighbours live together."""
+
+    def lost(self, blocks: Sequence[Any]) -> list[int]:
+        """Places of those blocks in the list that are gone."""
 
     def map(self, work: Callable[..., R], *blocks: Sequence[Any]) -> Sequence[R]:
         """Apply `work` to every block, or to corresponding blocks of lists; results stay where blocks are."""
@@ -37,7 +49,12 @@ class Executor(Protocol):
         """Apply `work` to every block and bring the results here, in the order of the blocks."""
 
     def sum(self, work: Callable[..., tuple[Floats, ...]], *blocks: Sequence[Any]) -> tuple[Floats, ...]:
-        """Apply `work` to every block and add the results up in the order of the blocks, in float64."""
+        """Apply `work` to every block and add the results up as a binary tree, in float64; see `sums`."""
+
+    def map_and_sum(
+        self, work: Callable[..., tuple[R, tuple[Floats, ...]]], *blocks: Sequence[Any]
+    ) -> tuple[Sequence[R], tuple[Floats, ...]]:
+        """Apply `work`, whose results are pairs: the first of each stays where blocks are, the second is summed."""
 
 
 def count_jobs(n_jobs: Any) -> int:
@@ -108,6 +125,14 @@ one_blas_thread = _OneBlasThread()
 class SerialExecutor:
     """The calling thread, block after block."""
 
+    def hold(self, pieces: Sequence[Any]) -> Sequence[Any]:
+        """The pieces themselves: all is here."""
+        return pieces
+
+    def lost(self, blocks: Sequence[Any]) -> list[int]:
+        """None: all is here."""
+        return []
+
     def map(self, work: Callable[..., R], *blocks: Sequence[Any]) -> Sequence[R]:
         """Apply `work` to every block."""
         return list(self.collect(work, *blocks))
@@ -117,8 +142,15 @@ class SerialExecutor:
         return (work(*call) for call in zip(*blocks, strict=True))
 
     def sum(self, work: Callable[..., tuple[Floats, ...]], *blocks: Sequence[Any]) -> tuple[Floats, ...]:
-        """Apply `work` to every block and add the results up in the order of the blocks, in float64."""
+        """Apply `work` to every block and add the results up as a binary tree, in float64; see `sums`."""
         return add_up(self.collect(work, *blocks))
+
+    def map_and_sum(
+        self, work: Callable[..., tuple[R, tuple[Floats, ...]]], *blocks: Sequence[Any]
+    ) -> tuple[Sequence[R], tuple[Floats, ...]]:
+        """Apply `work`, whose results are pairs: the first of each is kept, the second is summed."""
+        kept: list[R] = []
+        return kept, add_up(apart(self.collect(work, *blocks), kept.append))
 
 
 class LocalExecutor(SerialExecutor):
@@ -170,6 +202,13 @@ class LocalExecutor(SerialExecutor):
                 future.cancel()
 
 
+def apart(pairs: Iterable[tuple[R, T]], keep: Callable[[R], None]) -> Iterator[T]:
+    """The second of every pair, after the first was kept."""
+    for first, second in pairs:
+        keep(first)
+        yield second
+
+
 def side_by_side(work: Callable[[Any], R], blocks: Sequence[Any], n_jobs: int | None) -> list[R]:
     """Apply compiled work, which calls no BLAS, to every block in threads of this call: cheap enough for a search."""
     n_threads = min(count_jobs(n_jobs), len(blocks)) if len(blocks) > 1 else 1
@@ -177,15 +216,3 @@ def side_by_side(work: Callable[[Any], R], blocks: Sequence[Any], n_jobs: int | 
         return [work(block) for block in blocks]
     with ThreadPoolExecutor(n_threads, thread_name_prefix="gphash") as pool:
         return list(pool.map(work, blocks))
-
-
-def add_up(results: Iterable[Sequence[Any]]) -> tuple[Floats, ...]:
-    """Add tuples of arrays element by element, in float64, in the order given."""
-    totals: list[Floats] = []
-    for result in results:
-        if not totals:
-            totals = [np.array(part, dtype=np.float64) for part in result]
-        else:
-            for total, part in zip(totals, result, strict=True):
-                total += part
-    return tuple(totals)

@@ -8,6 +8,7 @@ import numpy as np
 from gphash import hashing, methods, training
 from gphash.arrays import Floats, Indices
 from gphash.coding import similarity
+from gphash.datasets.blocks import ArrayTable
 from gphash.datasets.toy import pinwheel
 from gphash.evaluation import canvas
 from gphash.evaluation.canvas import COLOURS, QUIET, line, settled, styled
@@ -98,7 +99,7 @@ def train_toy(seed: int = 0) -> tuple[Floats, Indices, Trained]:
     X, y = pinwheel(seed=seed)
     settings = Settings(n_bits=2, n_inducing=30, inducing="random", unit_length=False, seed=seed)
     with LocalExecutor() as executor:
-        return X, y, training.train(X, similarity.from_labels(y), settings, executor)
+        return X, y, training.train(ArrayTable(X), similarity.from_labels(y), settings, executor)
 
 
 @styled
@@ -109,6 +110,7 @@ def toy(X: Floats, y: Indices, trained: Trained) -> "Figure":
     grid = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
     surfaces = hashing.probabilities(trained.function, grid).T.reshape(2, len(axis), len(axis))
     inducing = trained.function.Z + trained.function.scaling.mean
+    codes = trained.codes()
     figure = canvas.figure(10.4, 2.85)
     panels = figure.subplots(1, 4, sharex=True, sharey=True)
     for panel in panels[:2]:
@@ -121,7 +123,7 @@ def toy(X: Floats, y: Indices, trained: Trained) -> "Figure":
         panel.contour(axis, axis, surface, levels=[0.5], colors="#1A1A1A", linewidths=0.9, linestyles="--")
         for label, shape in enumerate(SHAPES):
             for sign, face, edge in ((1, "#1A1A1A", "white"), (-1, "white", "#1A1A1A")):
-                rows = (y == label) & (trained.codes[:, bit] == sign)
+                rows = (y == label) & (codes[:, bit] == sign)
                 panel.scatter(*X[rows].T, s=17, marker=shape, facecolors=face, edgecolors=edge, linewidths=0.6)
     bar = figure.colorbar(image, ax=panels[2:], shrink=0.92, pad=0.02, aspect=22, ticks=[0, 0.25, 0.5, 0.75, 1])
     bar.ax.set_ylim(0, 1)
@@ -138,6 +140,6 @@ def toy(X: Floats, y: Indices, trained: Trained) -> "Figure":
 
 def toy_words(trained: Trained, y: Indices) -> tuple[list[str], float]:
     """The most frequent code of every class, and the share of rows that have the code of their class."""
-    codes = (trained.codes > 0) @ [2, 1]
+    codes = (trained.codes() > 0) @ [2, 1]
     common = np.array([np.bincount(codes[y == label], minlength=4).argmax() for label in np.unique(y)])
     return [f"{code:02b}" for code in common], float(np.mean(codes == common[y]))

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from gphash.arrays import Floats
 from gphash.execution.local import LocalExecutor, row_blocks
 from gphash.features import greys
-from gphash.features.inducing import kmeans
+from gphash.features.inducing import BLOCK, kmeans
 
 DIMENSION = 128  # of a SIFT feature
 LONGEST = 640  # pixels; longer pictures are reduced to it
@@ -107,7 +107,8 @@ def fit(
     if sample.seen < n_words:
         raise ValueError(f"n_words={n_words}, but images have {sample.seen} features; give fewer words or more images.")
     with LocalExecutor(n_jobs) as executor:
-        words = kmeans(sample.rows, n_words, generator, executor, iterations)
+        blocks = [sample.rows[rows] for rows in row_blocks(len(sample.rows), BLOCK)]
+        words = kmeans(blocks, len(sample.rows), n_words, generator, executor, iterations)
     return Codebook(np.asarray(words, dtype=np.float32))
 
 

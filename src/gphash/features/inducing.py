@@ -1,8 +1,12 @@
 """Inducing inputs Z: random rows, as in the paper, or k-means centres, which cover the data better."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
-from gphash.arrays import Floats
+from gphash.arrays import Floats, Indices
+from gphash.datasets.blocks import Table
 from gphash.execution.local import Executor, row_blocks
 from gphash.features import scaling
 from gphash.features.scaling import Scaling
@@ -15,38 +19,63 @@ BLOCK = 2048
 
 
 def choose(
-    X: Floats, scaled: Scaling, n_inducing: int, how: str, generator: np.random.Generator, executor: Executor
+    table: Table, scaled: Scaling, n_inducing: int, how: str, generator: np.random.Generator, executor: Executor
 ) -> Floats:
-    """Scaled inducing inputs for raw rows X, [r, d]: k-means centres or random rows, all rows if there are no more."""
-    n_inducing = min(n_inducing, len(X))
-    if how == "kmeans" and n_inducing < len(X):
-        n_rows = min(len(X), ROWS_PER_CENTRE * n_inducing)
-        chosen = np.sort(generator.choice(len(X), n_rows, replace=False))
-        return kmeans(scaling.apply(scaled, X[chosen]), n_inducing, generator, executor)
-    return scaling.apply(scaled, random_rows(X, n_inducing, generator))
+    """Scaled inducing inputs for raw rows, [r, d]: k-means centres or random rows, all rows if there are no more."""
+    n_inducing = min(n_inducing, table.n_rows)
+    if how == "kmeans" and n_inducing < table.n_rows:
+        chosen = draw(table.n_rows, min(table.n_rows, ROWS_PER_CENTRE * n_inducing), generator)
+        pieces = executor.hold([table.select(chosen[rows]) for rows in row_blocks(len(chosen), BLOCK)])
+        blocks = executor.map(lambda piece: scaling.apply(scaled, piece.read()), pieces)
+        return kmeans(blocks, len(chosen), n_inducing, generator, executor)
+    chosen = draw(table.n_rows, n_inducing, generator)
+    pieces = executor.hold([table.select(chosen[rows]) for rows in row_blocks(len(chosen), BLOCK)])
+    return np.concatenate(list(executor.collect(lambda piece: scaling.apply(scaled, piece.read()), pieces)))
 
 
-def random_rows(X: Floats, n_inducing: int, generator: np.random.Generator) -> Floats:
-    """Distinct rows of X drawn at random, [r, d]."""
-    return X[np.sort(generator.choice(len(X), n_inducing, replace=False))]
+def draw(n_rows: int, n_wanted: int, generator: np.random.Generator) -> Indices:
+    """Numbers of distinct random rows, in order."""
+    return np.sort(generator.choice(n_rows, n_wanted, replace=False)).astype(np.int64)
 
 
 def kmeans(
-    X: Floats, n_inducing: int, generator: np.random.Generator, executor: Executor, iterations: int = ITERATIONS
+    blocks: Sequence[Any],
+    n_rows: int,
+    n_inducing: int,
+    generator: np.random.Generator,
+    executor: Executor,
+    iterations: int = ITERATIONS,
 ) -> Floats:
     """Centres of k-means from random rows, [r, d].
 
     A few of Lloyd's iterations are all that inducing inputs gain from. Each is a map over row blocks and a sum, hence
-    the same for any number of threads.
+    the same wherever it is done.
+
+    Parameters
+    ----------
+    blocks
+        Scaled rows, all but the last block of `BLOCK` rows, as the executor holds them.
+    n_rows
+        Number of rows in all blocks.
+    n_inducing
+        r.
+    generator
+        Draws the rows to begin with.
+    executor
+        Where blocks are worked on.
+    iterations
+        How often rows are assigned to centres.
     """
-    centres = random_rows(X, n_inducing, generator)
-    blocks = row_blocks(len(X), BLOCK)
+    first = draw(n_rows, n_inducing, generator)
+    own = np.split(first, np.searchsorted(first, np.arange(BLOCK, n_rows, BLOCK)))
+    parts = [part - place * BLOCK for place, part in enumerate(own)]
+    centres: Floats = np.concatenate(list(executor.collect(lambda X, some: X[some], blocks, parts)))
     for _ in range(iterations):
         # argmin ‖x − z‖² = argmax x·z − ‖z‖²/2
-        offset = (np.einsum("ij,ij->i", centres, centres) / 2).astype(X.dtype)
+        offset = (np.einsum("ij,ij->i", centres, centres) / 2).astype(centres.dtype)
 
-        def assign(rows: slice, centres: Floats = centres, offset: Floats = offset) -> tuple[Floats, Floats]:
-            score = X[rows] @ centres.T
+        def assign(X: Floats, centres: Floats = centres, offset: Floats = offset) -> tuple[Floats, Floats]:
+            score = X @ centres.T
             score -= offset
             nearest = score.argmax(axis=1)
             order = np.argsort(nearest, kind="stable")
@@ -54,10 +83,10 @@ def kmeans(
             filled = np.flatnonzero(counts)
             starts = np.cumsum(counts[filled]) - counts[filled]
             sums = np.zeros_like(centres)
-            sums[filled] = np.add.reduceat(X[rows][order], starts, axis=0)
+            sums[filled] = np.add.reduceat(X[order], starts, axis=0)
             return sums, counts.astype(np.float64)
 
         sums, counts = executor.sum(assign, blocks)
         # A centre that lost all its rows stays where it was.
-        centres = np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], centres).astype(X.dtype)
+        centres = np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], centres).astype(centres.dtype)
     return centres

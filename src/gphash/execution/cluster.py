@@ -1,0 +1,594 @@
+"""The executor on a Dask cluster: row blocks live on its workers, and functions travel to them.
+
+One task a worker does all of its blocks at once, on as many threads as the worker has. Blocks stay with their worker
+from sweep to sweep, outside of Dask's own memory: Dask remembers how everything was made, and would make a lost block
+again from the very first sweep on. What is lost with a worker is found out here (`BlocksLostError`), and training makes
+it again from raw rows.
+
+What travels is a function with the small arrays that it refers to, once for all workers; and back, sums, which workers
+add up among themselves before one of them hands the total over.
+"""
+
+import contextlib
+import sys
+import time
+import uuid
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from typing import Any, NamedTuple, NoReturn, Self, TypeVar
+
+import numpy as np
+
+from gphash.arrays import Floats, Indices
+from gphash.datasets.blocks import ArrayTable, Piece
+from gphash.execution import worker
+from gphash.execution.local import BlocksLostError, one_blas_thread
+from gphash.execution.sums import Sum
+from gphash.execution.worker import Given, Held, Job, Outcome, Part, Same
+from gphash.version import __version__
+
+try:
+    import distributed
+    from distributed.protocol.serialize import deserialize_bytes, serialize_bytes
+except ImportError as error:  # pragma: no cover
+    raise ImportError("a cluster needs Dask; install it with: pip install 'gphash[cluster]'") from error
+
+R = TypeVar("R")
+
+PATIENCE = 1.0  # seconds between two looks at who is still there
+WAITING = 60.0  # seconds to wait for a worker when there is none
+SMALL = 1 << 16  # bytes that may travel within a task; more are handed to workers beforehand
+FAN = 4  # sums that are added up in one task
+
+
+class ClusterError(RuntimeError):
+    """The cluster cannot do the work; the message says why and what to do."""
+
+
+class Traffic(NamedTuple):
+    """What one worker has done and got.
+
+    rows
+        Rows of raw features that it was given to look after.
+    received
+        Bytes of functions and arguments sent to it.
+    seconds
+        Time at work, by the name of the task.
+    """
+
+    rows: int
+    received: int
+    seconds: dict[str, float]
+
+
+class Batch:
+    """Blocks that one call of `map` has made, each at its home; when nobody needs them any more, they are dropped."""
+
+    def __init__(self, number: int, dropped: list[int]) -> None:
+        self.number = number
+        weakref.finalize(self, dropped.append, number)
+
+
+class Handle:
+    """A block on a worker.
+
+    batch, place
+        How the worker finds it.
+    home
+        The worker.
+    """
+
+    __slots__ = ("batch", "home", "place")
+
+    def __init__(self, batch: Batch, place: int, home: str) -> None:
+        self.batch, self.place, self.home = batch, place, home
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a block's handle must not travel: a function refers to it.")
+
+
+class DaskPiece(NamedTuple):
+    """Rows of a dask array.
+
+    array
+        The array, as many rows as there are between the first and the last row wanted, or just those.
+    kept
+        Numbers of the rows wanted in it; None for all.
+    """
+
+    array: Any
+    kept: Indices | None
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return int(self.array.shape[0] if self.kept is None else len(self.kept))
+
+    def read(self) -> Floats:
+        """The rows, here."""
+        return _piece(np.asarray(self.array), self.kept).read()
+
+
+class DaskTable:
+    """Rows of a dask array, which stay where they are.
+
+    Parameters
+    ----------
+    X
+        Two dimensions of known length.
+    """
+
+    def __init__(self, X: Any) -> None:
+        if X.ndim != 2 or any(size != size for size in X.shape):
+            raise ValueError(
+                f"X is a dask array of shape {X.shape}; give one of two known lengths (X.compute_chunk_sizes())."
+            )
+        if X.dtype.kind not in "fiub":
+            raise ValueError(f"X is a dask array of dtype {X.dtype}; give numbers.")
+        self.X = X.rechunk({1: -1})
+        self.n_rows, self.n_features = (int(size) for size in X.shape)
+
+    def select(self, rows: Indices) -> DaskPiece:
+        """Some rows."""
+        first, last = int(rows[0]), int(rows[-1]) + 1
+        if last - first == len(rows):
+            return DaskPiece(self.X[first:last], None)
+        if last - first <= 2 * len(rows):
+            return DaskPiece(self.X[first:last], rows - first)
+        return DaskPiece(self.X[rows], None)
+
+    def fingerprint(self) -> str:
+        """Dask's own name of the array: the same for the same source and the same operations, if Dask knows them."""
+        return f"{self.X.name} {self.X.shape} {self.X.dtype}"
+
+
+class _Kept(NamedTuple):
+    """Stands for a piece whose rows come from Dask.
+
+    rows
+        Which of them are wanted; None for all.
+    """
+
+    rows: Indices | None
+
+
+def _piece(rows: Any, kept: Indices | None) -> Piece:
+    """Rows of a dask array that have arrived."""
+    array = np.asarray(rows)
+    array = array if array.dtype in (np.float32, np.float64) else array.astype(np.float32)
+    if not np.isfinite(array).all():
+        raise ValueError("X, a dask array, contains NaN or infinity; give finite numbers.")
+    return ArrayTable(array).select(np.arange(len(array)) if kept is None else kept)
+
+
+class DaskExecutor:
+    """Workers of a Dask cluster; use it in a `with` statement.
+
+    Parameters
+    ----------
+    client
+        A client, or the address of a scheduler.
+
+    Attributes
+    ----------
+    traffic : dict
+        By the address of a worker, what it has done; see `Traffic`.
+    sent, received : int
+        Bytes that went out from this process, each counted once however many workers got them, and that came back as
+        results.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self.client: Any = client
+        self.sent = self.received = 0
+        self.traffic: dict[str, Traffic] = {}
+        self._mine = False
+        self._stores: dict[str, str] = {}
+        self._dropped: list[int] = []
+        self._undropped: dict[str, list[int]] = {}
+        self._batches = 0
+        self._homes: dict[str, int] = {}
+
+    def __enter__(self) -> Self:
+        if not isinstance(self.client, distributed.Client):
+            self.client, self._mine = _connect(self.client), True
+        self._homes = self._living()
+        if not self._homes:
+            with contextlib.suppress(TimeoutError):
+                self.client.wait_for_workers(1, timeout=WAITING)
+            self._homes = self._living()
+        if not self._homes:
+            raise ClusterError(f"the cluster at {self._address} has no worker; start some: dask worker {self._address}")
+        _check_versions(self.client)
+        # What is done here is done as elsewhere, or results would differ in the last bit.
+        one_blas_thread.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        one_blas_thread.__exit__()
+        with contextlib.suppress(Exception):
+            for home, store in self._stores.items():
+                if home in self._living():
+                    self.client.run(worker.close, store, workers=[home])
+        if self._mine:
+            self.client.close()
+
+    @property
+    def _address(self) -> str:
+        return str(self.client.scheduler.address)
+
+    def table(self, X: Any) -> DaskTable:
+        """A dask array, computed once, its chunks on the workers that have made them."""
+        return DaskTable(self.client.persist(X))
+
+    def hold(self, pieces: Sequence[Any]) -> Sequence[Any]:
+        """Give every piece a home, neighbours together, in proportion to the workers' threads."""
+        if not pieces:
+            return []
+        self._refresh_homes()
+        homes = self._share_out([len(piece) for piece in pieces])
+        for home, piece in zip(homes, pieces, strict=True):
+            self.traffic[home] = self._seen(home)._replace(rows=self._seen(home).rows + len(piece))
+        batch, token = self._new_batch(), uuid.uuid4().hex
+        futures: dict[str, Any] = {}
+        for home in dict.fromkeys(homes):
+            mine = [place for place, other in enumerate(homes) if other == home]
+            job = self._job(home, [], mine, "batch", batch)
+            # Rows of dask arrays are computed by Dask, and handed to the task as it is done.
+            arrays = [pieces[place].array for place in mine if isinstance(pieces[place], DaskPiece)]
+            chunks = [array.rechunk((-1, -1)).to_delayed()[0, 0] for array in arrays]
+            given = [_Kept(pieces[i].kept) if isinstance(pieces[i], DaskPiece) else pieces[i] for i in mine]
+            futures[home] = self.client.submit(
+                _hold,
+                self._pack((job, given), [home]),
+                self.client.compute(chunks, workers=[home], allow_other_workers=True),
+                key=f"gphash-hold-{token}-{len(futures)}",
+                workers=[home],
+                allow_other_workers=False,
+                pure=False,
+            )
+        self._finish(futures, homes)
+        return [Handle(batch, place, home) for place, home in enumerate(homes)]
+
+    def lost(self, blocks: Sequence[Any]) -> list[int]:
+        """Places of blocks whose worker is gone, or was started anew."""
+        here = {home: self._stores.get(home) for home in self._living()}
+        return [
+            place for place, block in enumerate(blocks) if isinstance(block, Handle) and here.get(block.home) is None
+        ]
+
+    def map(self, work: Callable[..., R], *blocks: Sequence[Any]) -> Sequence[R]:
+        """Apply `work` where blocks are, and leave the results there."""
+        return self._map(work, blocks, self._homes_of(blocks), _name(work))
+
+    def collect(self, work: Callable[..., R], *blocks: Sequence[Any]) -> Iterator[R]:
+        """Apply `work` where blocks are, or anywhere if none is held, and bring the results here."""
+        calls = len(blocks[0])
+        if not calls:
+            return iter(())
+        homes = self._homes_of(blocks)
+        if not any(isinstance(block, Handle) for column in blocks for block in column):
+            return iter(self._anywhere(work, blocks))
+        outcomes = self._finish(self._submit(work, blocks, homes, _name(work), "list"), homes)
+        results: list[Any] = [None] * calls
+        for home, outcome in outcomes:
+            mine = [place for place in range(calls) if homes[place] == home]
+            for place, value in zip(mine, outcome.value, strict=True):
+                results[place] = value
+        return iter(results)
+
+    def sum(self, work: Callable[..., tuple[Floats, ...]], *blocks: Sequence[Any]) -> tuple[Floats, ...]:
+        """Apply `work` where blocks are, and add the results up on the way here."""
+        homes = self._homes_of(blocks)
+        return self._add_up(self._submit(work, blocks, homes, _name(work), "sum"), homes, _name(work))
+
+    def map_and_sum(
+        self, work: Callable[..., tuple[R, tuple[Floats, ...]]], *blocks: Sequence[Any]
+    ) -> tuple[Sequence[R], tuple[Floats, ...]]:
+        """Apply `work` where blocks are; of the pairs that it returns, leave the first there and add the second up."""
+        homes, batch = self._homes_of(blocks), self._new_batch()
+        totals = self._add_up(self._submit(work, blocks, homes, _name(work), "both", batch), homes, _name(work))
+        kept: list[Any] = [Handle(batch, place, home) for place, home in enumerate(homes)]
+        return kept, totals
+
+    def _add_up(self, parts: dict[str, Any], homes: list[str], name: str) -> tuple[Floats, ...]:
+        """Parts of a sum, added up by workers."""
+        level, name, last = list(parts.values()), f"gphash-{name}-add_up-{uuid.uuid4().hex}", False
+        while not last:
+            groups = [level[start : start + FAN] for start in range(0, len(level), FAN)]
+            last = len(groups) == 1
+            level = [
+                self.client.submit(_add, group, last, key=f"{name}-{len(level)}-{place}", pure=False)
+                for place, group in enumerate(groups)
+            ]
+        ((_, outcome),) = self._finish({"": level[0]}, homes)
+        return tuple(outcome.value)
+
+    def _anywhere(self, work: Callable[..., R], blocks: Sequence[Sequence[Any]]) -> list[R]:
+        """Calls about nothing that is held, each a task of its own for whoever is free."""
+        payload = self._pack(work, None)
+        name = f"gphash-{_name(work)}-{uuid.uuid4().hex}"
+        futures = {
+            str(place): self.client.submit(_call, payload, serialize_bytes(call), key=f"{name}-{place}", pure=False)
+            for place, call in enumerate(zip(*blocks, strict=True))
+        }
+        return [value for _, value in self._finish(futures, [])]
+
+    def _map(self, work: Callable[..., R], blocks: Sequence[Sequence[Any]], homes: list[str], name: str) -> list[Any]:
+        if not homes:
+            return []
+        batch = self._new_batch()
+        self._finish(self._submit(work, blocks, homes, name, "batch", batch), homes)
+        return [Handle(batch, place, home) for place, home in enumerate(homes)]
+
+    def _new_batch(self) -> Batch:
+        self._batches += 1
+        return Batch(self._batches, self._dropped)
+
+    def _submit(
+        self,
+        work: Callable[..., Any],
+        blocks: Sequence[Sequence[Any]],
+        homes: list[str],
+        name: str,
+        becomes: str,
+        batch: Batch | None = None,
+    ) -> dict[str, Any]:
+        """A task for every worker that has some of the blocks: futures by worker."""
+        everyone = list(dict.fromkeys(homes))
+        payload = self._pack(work, everyone)
+        token = uuid.uuid4().hex
+        futures: dict[str, Any] = {}
+        for home in everyone:
+            mine = [place for place, other in enumerate(homes) if other == home]
+            job = self._job(home, [[column[place] for place in mine] for column in blocks], mine, becomes, batch)
+            futures[home] = self.client.submit(
+                _run,
+                payload,
+                self._pack(job, [home]),
+                key=f"gphash-{name}-{token}-{len(futures)}",
+                workers=[home],
+                allow_other_workers=False,
+                pure=False,
+            )
+        return futures
+
+    def _job(self, home: str, columns: list[list[Any]], places: list[int], becomes: str, batch: Batch | None) -> Job:
+        if home not in self._stores:
+            self._stores[home] = uuid.uuid4().hex
+        dropped = self._drops(home)
+        number = 0 if batch is None else batch.number
+        arguments = [_parts(column) for column in columns]
+        threads = self._homes.get(home, 1)
+        return Job(home, self._stores[home], threads, arguments, _ranges(places), becomes, number, dropped)
+
+    def _drops(self, home: str) -> list[int]:
+        """Batches that this worker need not keep any longer, as told to it for the first time."""
+        while self._dropped:
+            number = self._dropped.pop()
+            for known in self._stores:
+                self._undropped.setdefault(known, []).append(number)
+        return self._undropped.pop(home, [])
+
+    def _pack(self, thing: Any, homes: list[str] | None) -> Any:
+        """Bytes to travel within a task, or, if they are many, a future of bytes that workers have been given."""
+        packed = serialize_bytes(thing)
+        self.sent += len(packed)
+        for home in homes or []:
+            self.traffic[home] = self._seen(home)._replace(received=self._seen(home).received + len(packed))
+        if len(packed) <= SMALL:
+            return packed
+        try:
+            return self.client.scatter(packed, workers=homes, broadcast=True, hash=False)
+        except (TimeoutError, OSError, ValueError, KeyError) as error:
+            if set(homes or []) - set(self._living()):
+                raise BlocksLostError("a worker is gone") from error
+            raise
+
+    def _finish(self, futures: dict[str, Any], homes: list[str]) -> list[tuple[str, Any]]:
+        """Results by worker, once all are there; unless a worker is gone, with what it held."""
+        needed = set(homes)
+        try:
+            while True:
+                try:
+                    distributed.wait(list(futures.values()), timeout=PATIENCE)
+                    break
+                except TimeoutError:
+                    self._check(needed)
+            return [(home, self._result(home, future, needed)) for home, future in futures.items()]
+        except BaseException:
+            with contextlib.suppress(Exception):
+                self.client.cancel(list(futures.values()), force=True)
+            raise
+
+    def _result(self, home: str, future: Any, needed: set[str]) -> Any:
+        patience = 10 * PATIENCE
+        while True:
+            try:
+                result = future.result(timeout=patience)
+                break
+            except TimeoutError:
+                self._check(needed)
+                patience *= 2
+            except (distributed.KilledWorker, worker.StoreGoneError) as error:
+                self._stores.pop(home, None)
+                raise BlocksLostError(str(error)) from error
+            except distributed.client.FutureCancelledError as error:
+                self._check(needed)
+                raise BlocksLostError(str(error)) from error
+        if not isinstance(result, Outcome):
+            self.received += _size(result)
+            return result
+        self.received += _size(result.value)
+        name = future.key.split("-")[1]
+        for worked, seconds in result.seconds.items():
+            spent = self._seen(worked).seconds
+            spent[name] = spent.get(name, 0.0) + seconds
+        return result
+
+    def _seen(self, home: str) -> Traffic:
+        return self.traffic.setdefault(home, Traffic(0, 0, {}))
+
+    def _check(self, needed: set[str]) -> None:
+        """Find out whether a worker is gone."""
+        living = self._living()
+        if gone := needed - set(living):
+            for home in gone:
+                self._stores.pop(home, None)
+            raise BlocksLostError(f"the worker at {', '.join(sorted(gone))} is gone")
+
+    def _living(self) -> dict[str, int]:
+        """Threads of every worker that is there."""
+        try:
+            return dict(self.client.nthreads())
+        except (OSError, TimeoutError) as error:
+            raise ClusterError(f"the scheduler at {self._address} is gone ({error}); start it, and go on.") from error
+
+    def _refresh_homes(self) -> None:
+        began = time.monotonic()
+        while not (living := self._living()):
+            if time.monotonic() - began > WAITING:
+                raise ClusterError(
+                    f"all workers of {self._address} are gone. If they were out of memory, give more or larger "
+                    "workers, or a smaller n_inducing."
+                )
+            time.sleep(PATIENCE)
+        if new := set(living) - set(self._homes):
+            _check_versions(self.client, sorted(new))
+        self._homes = living
+
+    def _share_out(self, sizes: Sequence[int]) -> list[str]:
+        """A home for every piece: consecutive ones together, as many rows as the worker's threads are worth."""
+        addresses, threads = zip(*sorted(self._homes.items()), strict=True)
+        ends = np.cumsum(threads) / sum(threads)
+        middles = (np.cumsum(sizes) - np.asarray(sizes) / 2) / max(sum(sizes), 1)
+        return [addresses[place] for place in np.minimum(np.searchsorted(ends, middles), len(addresses) - 1)]
+
+    def _homes_of(self, blocks: Sequence[Sequence[Any]]) -> list[str]:
+        """Where each call is to be done: where its blocks are."""
+        homes: list[str] = []
+        for call in zip(*blocks, strict=True):
+            found = {block.home for block in call if isinstance(block, Handle)}
+            if len(found) > 1:
+                raise BlocksLostError("blocks that belong together are at different workers")
+            homes.append(found.pop() if found else "")
+        if homes and "" in homes and set(homes) != {""}:
+            raise AssertionError("some calls are about blocks that are held, and others are not")
+        if homes and homes[0] == "":
+            return self._share_out([1] * len(homes))
+        return homes
+
+
+def _itself(piece: R) -> R:
+    return piece
+
+
+def _run(work: bytes, job: bytes) -> Outcome:
+    return worker.run(deserialize_bytes(work), deserialize_bytes(job))
+
+
+def _call(work: bytes, call: bytes) -> Any:
+    with one_blas_thread:
+        return deserialize_bytes(work)(*deserialize_bytes(call))
+
+
+def _hold(packed: bytes, arrays: list[Any]) -> Outcome:
+    job, given = deserialize_bytes(packed)
+    computed = iter(arrays)
+    pieces = [_piece(next(computed), piece.rows) if isinstance(piece, _Kept) else piece for piece in given]
+    return worker.run(_itself, job._replace(arguments=[[Given(pieces)]]))
+
+
+def _add(parts: list[Outcome], last: bool) -> Outcome:
+    """Add parts of a sum up; the last time, to the total."""
+    whole, seconds = Sum(), dict[str, float]()
+    for part in parts:
+        whole.merge(part.value)
+        seconds.update(part.seconds)
+    return Outcome(whole.total() if last else whole, seconds)
+
+
+def _parts(column: list[Any]) -> list[Part]:
+    """A column of arguments, neighbours taken together: as many bytes for many blocks as for few."""
+    parts: list[Part] = []
+    for value in column:
+        last = parts[-1] if parts else None
+        if isinstance(value, Handle):
+            number, place = value.batch.number, value.place
+            if isinstance(last, Held) and (last.batch, last.start + last.length) == (number, place):
+                parts[-1] = last._replace(length=last.length + 1)
+            else:
+                parts.append(Held(number, place, 1))
+        elif value is None:
+            if isinstance(last, Same):
+                parts[-1] = last._replace(length=last.length + 1)
+            else:
+                parts.append(Same(None, 1))
+        elif isinstance(last, Given):
+            last.values.append(value)
+        else:
+            parts.append(Given([value]))
+    return parts
+
+
+def _ranges(places: list[int]) -> list[tuple[int, int]]:
+    """Increasing numbers as ranges."""
+    found = []
+    for _, group in groupby(enumerate(places), key=lambda pair: pair[1] - pair[0]):
+        run = [place for _, place in group]
+        found.append((run[0], run[-1] + 1))
+    return found
+
+
+def _name(work: Callable[..., Any]) -> str:
+    """What a task is called on the dashboard: by its function, or by the one around it."""
+    names = [part for part in work.__qualname__.split(".") if part not in ("<locals>", "<lambda>")]
+    return names[-1].strip("_")
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, np.ndarray):
+        return int(value.nbytes)
+    if isinstance(value, list | tuple):
+        return sum(map(_size, value))
+    return 8
+
+
+def _connect(address: Any) -> "distributed.Client":
+    if not isinstance(address, str):
+        raise ValueError(f"executor={address!r}; give a dask.distributed.Client, the address of a scheduler, or None.")
+    try:
+        return distributed.Client(address, timeout=10)
+    except (OSError, TimeoutError, ValueError) as error:
+        raise ClusterError(
+            f"no Dask scheduler answers at {address!r} ({error}); start one with: dask scheduler"
+        ) from error
+
+
+def _check_versions(client: "distributed.Client", workers: list[str] | None = None) -> None:
+    """Refuse workers without this package, or with another version of it."""
+
+    # Within a function, so that it travels as code: a worker may not have this module.
+    def version() -> tuple[str | None, list[int]]:
+        import sys
+
+        try:
+            from gphash.version import __version__ as found
+        except ImportError:
+            return None, list(sys.version_info[:2])
+        return found, list(sys.version_info[:2])
+
+    for address, (found, python) in client.run(version, workers=workers).items():
+        if found is None:
+            raise ClusterError(
+                f"the worker at {address} has no gphash; install it there: pip install gphash=={__version__}"
+            )
+        if found != __version__:
+            raise ClusterError(
+                f"the worker at {address} has gphash {found}, and this is {__version__}; install the same on all."
+            )
+        if python != list(sys.version_info[:2]):
+            raise ClusterError(
+                f"the worker at {address} runs Python {python[0]}.{python[1]}, and this is "
+                f"{sys.version_info[0]}.{sys.version_info[1]}: functions cannot travel; use the same on all."
+            )
