@@ -1,18 +1,21 @@
-"""A store in PostgreSQL with 1,000,000 codes: how fast it loads and answers, beside a scan of all items in plain SQL.
+"""A store in PostgreSQL with 1,000,000 codes: how fast it loads and answers, beside scans of all items.
 
     python benchmarks/stores.py                              # codes from a GPH model on CIFAR-10
     python benchmarks/stores.py --data digits --items 100000 # a quick look
+    GPHASH_POSTGRES=FOLDER python benchmarks/stores.py       # the server's programs, such as those of one with pgvector
 
 Codes and queries are drawn from a model's bit probabilities, as in benchmarks/search.py. The server is a temporary one
 on a socket in a folder of its own, with 1 GB of shared buffers and without fsync, so loading shows what the server has
-to compute and not what a disk takes. The scan is `ORDER BY bit_count(code # query), id LIMIT 10` over the table of
-items, in two workers and the leader if the server wants them; pgvector's is `code <~> query`, if it is installed.
-Queries come one by one over one connection, a few to warm up first. What is found is compared with HammingIndex.
+to compute and not what a disk takes. The scan is `ORDER BY bit_count(code # query), id LIMIT k` over the table of
+items, or `bit_count(code # query) <= 2`, in two workers and the leader if the server wants them; pgvector's is
+`code <~> query` over a table of its own with codes as bit(n), if the extension is installed. Queries come one by one
+over one connection, a few to warm up first. What is found is compared with HammingIndex.
 """
 
 import argparse
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -49,7 +52,7 @@ def main() -> None:
 
 
 def report(conninfo, n_bits, codes, queries, chances):
-    """Load, ask, compare."""
+    """Load, compare, ask."""
     index = HammingIndex.build(codes, n_bits=n_bits)
     began = time.perf_counter()
     store = PostgresIndex.from_index(conninfo, f"codes_{n_bits}", index)
@@ -57,62 +60,65 @@ def report(conninfo, n_bits, codes, queries, chances):
     stats = store.stats()
     print(
         f"  {stats.n_items:,} items, {stats.n_codes:,} codes, {stats.bytes / 1e6:.0f} MB; loaded in {took:.1f} "
-        f"s with indexes and VACUUM, {stats.n_items / took:,.0f} items a second",
+        f"s with indexes and VACUUM, {stats.n_items / took:,.0f} items a second\n"
+        f"  {'milliseconds':22s} {'median':>9s} {'99 %':>9s} {'scan':>18s} {'by pgvector':>18s} {'HammingIndex':>13s}",
         flush=True,
     )
-    for found, wanted in (
-        (store.search(queries[:50], 10), index.search(queries[:50], 10)),
-        (store.within(queries[:50], 2), index.within(queries[:50], 2)),
-        (store.search_expected(chances[:10], 10), index.search_expected(chances[:10], 10)),
-    ):
-        assert all(np.array_equal(a, b) for a, b in zip(found, wanted, strict=True)), "something else was found"
     few = max(len(queries) // 10, WARM_UP + 2)
-    slow = {"scan, 10 nearest": scan(store, n_bits, "bit_count({code} # {wanted})", index, queries, 10)}
-    slow["scan, radius 2"] = scan(store, n_bits, "bit_count({code} # {wanted})", index, queries, None)
-    if has_pgvector(conninfo):
-        slow["pgvector's scan, 10 nearest"] = scan(store, n_bits, "{code} <~> {wanted}", index, queries, 10)
-    scanned = {name: timed(ask, queries[:few]) for name, ask in slow.items()}
-    asked = {
-        "10 nearest": timed(lambda one: store.search(one, 10), queries),
-        "radius 2": timed(lambda one: store.within(one, 2), queries),
-        "10 nearest, expected": timed(lambda one: store.search_expected(one, 10), chances[: len(queries) // 3]),
-        "HammingIndex, 10 nearest": timed(lambda one: index.search(one, 10), queries),
-        "HammingIndex, radius 2": timed(lambda one: index.within(one, 2), queries),
-    }
-    for name, times in (scanned | asked).items():
-        against = scanned.get(f"scan, {name}")
-        told = (
-            "" if against is None else f"   {np.median(against) / np.median(times):.0f} × faster than the scan (median)"
-        )
+    with_pgvector = has_pgvector(store, n_bits)
+    rows = [
+        ("10 nearest", "search", 10, queries),
+        ("100 nearest", "search", 100, queries),
+        ("1,000 nearest", "search", 1000, queries[: len(queries) // 3]),
+        ("radius 2", "within", 2, queries),
+        ("10 nearest, expected", "search_expected", 10, chances[: len(queries) // 3]),
+    ]
+    for name, method, number, asked in rows:
+        ours, theirs = partial(ask, store, method, number), partial(ask, index, method, number)
+        for found, wanted in zip(ours(asked[:20]), theirs(asked[:20]), strict=True):
+            assert np.array_equal(found, wanted), "something else was found"
+        times = timed(ours, asked)
+        scans = ["", ""]
+        if method != "search_expected":
+            for place, engine in enumerate(["plain", "pgvector"] if with_pgvector else ["plain"]):
+                scanned = np.median(timed(scan(store, n_bits, engine, index, method, number, asked), asked[:few]))
+                scans[place] = f"{scanned:.1f} ({scanned / np.median(times):.1f} ×)"
+        inside = np.median(timed(theirs, asked))
         print(
-            f"  {name:28s} median {np.median(times):9.3f} ms, 99 % {np.percentile(times, 99):9.3f} ms{told}", flush=True
+            f"  {name:22s} {np.median(times):9.2f} {np.percentile(times, 99):9.2f} {scans[0]:>18s} {scans[1]:>18s} "
+            f"{inside:13.3f}",
+            flush=True,
         )
     store.close()
 
 
-def scan(store, n_bits, distance, index, queries, k):
+def ask(index, method, number, one):
+    """Search in a store or an index."""
+    return getattr(index, method)(one, number)
+
+
+def scan(store, n_bits, engine, index, method, number, queries):
     """A function that scans all items in plain SQL, once compared with the index."""
-    code, wanted = ("code", "%s::bigint") if n_bits <= 64 else ("code", f"%s::bit({n_bits})")
-    if n_bits <= 64 and "bit_count" in distance:
-        distance = "bit_count(({code} # {wanted})::bit(64))"
+    table, wanted = f"codes_{n_bits}_items", f"%s::bit({n_bits})"
+    away = f"bit_count(code # {wanted})"
+    if engine == "pgvector":
+        table, away = f"vectors_{n_bits}", f"code <~> {wanted}"
     elif n_bits <= 64:
-        code, wanted = f"code::bit({n_bits})", f"%s::bit({n_bits})"
-    away = distance.format(code=code, wanted=wanted)
-    table = f"codes_{n_bits}_items"
-    statement = f"SELECT id, {away} FROM {table} ORDER BY 2, 1 LIMIT {k}"
-    if k is None:
-        statement = f"SELECT id, d FROM (SELECT id, {away} AS d FROM {table}) AS all_items WHERE d <= 2 ORDER BY 2, 1"
-
-    def ask(packed):
-        numbers = (
-            engines.as_bigint(packed, n_bits).tolist() if wanted.endswith("bigint") else engines.as_text(packed, n_bits)
+        away = "bit_count((code # %s::bigint)::bit(64))"
+    statement = f"SELECT id, {away} FROM {table} ORDER BY 2, 1 LIMIT {number}"
+    if method == "within":
+        statement = (
+            f"SELECT id, d FROM (SELECT id, {away} AS d FROM {table}) AS items WHERE d <= {number} ORDER BY 2, 1"
         )
-        with store._database.session() as session:
-            return session.connection.execute(statement, (numbers[0],), prepare=True, binary=True).fetchall()
 
-    found = [number for number, _ in ask(queries[:1])]
-    assert found == (index.search(queries[:1], k).ids[0] if k else index.within(queries[:1], 2).ids).tolist()
-    return ask
+    def ask_all(packed):
+        known = engines.as_bigint(packed, n_bits).tolist() if "bigint" in away else engines.as_text(packed, n_bits)
+        with store._database.session() as session:
+            return session.connection.execute(statement, (known[0],), prepare=True, binary=True).fetchall()
+
+    found = [number for number, _ in ask_all(queries[:1])]
+    assert found == ask(index, method, number, queries[:1]).ids.ravel().tolist(), "the scan finds something else"
+    return ask_all
 
 
 def timed(ask, queries):
@@ -125,14 +131,15 @@ def timed(ask, queries):
     return times[WARM_UP:]
 
 
-def has_pgvector(conninfo):
-    import psycopg
-
-    with psycopg.connect(conninfo, autocommit=True) as connection:
-        if not connection.execute("SELECT 1 FROM pg_available_extensions WHERE name = 'vector'").fetchall():
-            print("  pgvector is not installed, and left out")
+def has_pgvector(store, n_bits):
+    """Whether the extension can be used; a table for it is made then."""
+    with store._database.session() as session:
+        run = session.connection.execute
+        if not run("SELECT 1 FROM pg_available_extensions WHERE name = 'vector'").fetchall():
             return False
-        connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+        run("CREATE EXTENSION IF NOT EXISTS vector")
+        run(f"CREATE TABLE vectors_{n_bits} AS SELECT id, code::bit({n_bits}) AS code FROM codes_{n_bits}_items")
+        run(f"VACUUM (ANALYZE) vectors_{n_bits}")
     return True
 
 

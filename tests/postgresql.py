@@ -1,4 +1,7 @@
-"""A PostgreSQL server of the tests' own: a folder, a socket in it, and an unprivileged user; gone afterwards."""
+"""A PostgreSQL server of the tests' own: a folder, a socket in it, and an unprivileged user; gone afterwards.
+
+GPHASH_POSTGRES names the folder of the server's programs, if it is not Debian's newest or the one of the path.
+"""
 
 import contextlib
 import os
@@ -12,7 +15,9 @@ import pytest
 
 
 def program(name):
-    """Where Debian, or the path, has a program of PostgreSQL's server."""
+    """Where a program of PostgreSQL's server is: as the environment says, else Debian's newest, else in the path."""
+    if folder := os.environ.get("GPHASH_POSTGRES"):
+        return shutil.which(name, path=os.path.abspath(folder))
     versions = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), key=lambda path: int(path.parts[-3]))
     return str(versions[-1]) if versions else shutil.which(name)
 

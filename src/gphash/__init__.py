@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from gphash.index.filters import Where
     from gphash.index.hamming_index import HammingIndex
     from gphash.methods import load
+    from gphash.stores.postgres_index import PostgresIndex as PostgresIndex
 
 __all__ = ["GPHasher", "HammingIndex", "Pairs", "Where", "__version__", "load"]
 
@@ -19,6 +20,7 @@ _HOMES = {
     "GPHasher": "gphash.estimator",
     "HammingIndex": "gphash.index.hamming_index",
     "Pairs": "gphash.coding.similarity",
+    "PostgresIndex": "gphash.stores.postgres_index",
     "Where": "gphash.index.filters",
     "load": "gphash.methods",
 }

@@ -19,7 +19,7 @@ from gphash import hashing, persistence
 from gphash.arrays import Signs
 from gphash.coding.similarity import PairGraph, Signatures
 from gphash.datasets.blocks import Table
-from gphash.execution.local import Executor
+from gphash.execution.local import BlocksLostError, Executor
 from gphash.features.scaling import Scaling
 from gphash.gp import triangular
 from gphash.gp.ep import Shared, Sites
@@ -109,6 +109,9 @@ class Keeper:
         try:
             save(self.path, self.run, self._apart(self._latest))
             self._latest = None
+        except BlocksLostError:
+            # Sooner or later training finds out, too, and goes on without.
+            return
         except OSError as error:
             # Training is worth more than its checkpoint; the one before is still there.
             warnings.warn(f"checkpoint {str(self.path)!r} could not be written: {error}", RuntimeWarning, stacklevel=2)

@@ -20,7 +20,7 @@ from gphash.coding.similarity import PairGraph, Pairs, Signatures
 from gphash.contract import Hasher
 from gphash.datasets import blocks
 from gphash.datasets.blocks import ArrayTable, FolderTable, Table
-from gphash.execution.local import LocalExecutor, count_jobs
+from gphash.execution.local import BlocksLostError, LocalExecutor, count_jobs
 from gphash.features import inducing
 from gphash.hashing import HashFunction
 from gphash.inference import SOLVERS
@@ -195,6 +195,14 @@ class GPHasher(Hasher):
             codes = None if keeper is None else keeper.codes
             try:
                 trained = training.train(table, supervision, settings, executor, self.callback, keeper, resumed, codes)
+            except BlocksLostError as error:
+                from gphash.execution import cluster
+
+                needed = 4e-9 * table.n_rows * settings.n_inducing
+                raise cluster.ClusterError(
+                    f"workers were lost again and again ({error}). If they were out of memory: the features of all "
+                    f"rows take {needed:.1f} GB, which workers share; give more or larger ones, or fewer n_inducing."
+                ) from error
             finally:
                 if keeper is not None:
                     keeper.write()

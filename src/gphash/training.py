@@ -498,7 +498,9 @@ def _words(problem: Problem, latents: Sequence[Latent], executor: Executor) -> N
         packed = np.packbits(latent.signs > 0, axis=1)
         # Big-endian, so that bytes sort as numbers do.
         numbers = block.signatures.masks[:, :1].astype(">u8").view(np.uint8)
-        keys, counts = np.unique(np.concatenate([numbers, packed], axis=1), axis=0, return_counts=True)
+        rows = np.concatenate([numbers, packed], axis=1)
+        flat, counts = np.unique(rows.view(np.dtype((np.void, rows.shape[1]))).ravel(), return_counts=True)
+        keys = flat.view(np.uint8).reshape(len(flat), -1)
         return keys[:, :8].copy().view(">u8")[:, 0].astype(np.uint64), keys[:, 8:], counts
 
     tallies = list(executor.collect(count, problem.rows, latents))

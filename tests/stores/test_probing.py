@@ -31,12 +31,18 @@ def test_whatever_is_within_a_radius_shares_a_part(n_bits, radius, seed, data):
 
 
 def test_few_codes_are_read_and_many_looked_up():
-    assert probing.steps(16, 0) == probing.steps(32, 10) == []
-    assert probing.steps(16, 60_000)[:3] == [0, 1, 2]
-    assert probing.steps(32, 10**6)[:2] == [1, 3]
+    assert probing.steps(16, 0, 0, 1) == probing.steps(32, 10, 10, 1) == []
+    assert probing.steps(16, 60_000, 10**6, 10)[:3] == [0, 1, 2]
+    assert probing.steps(32, 10**6, 10**6, 10)[:2] == [1, 3]
     assert not probing.is_worth_it(16, 16, 60_000)
     assert probing.budget(0) == probing.LEAST
     assert probing.budget(10**9) == probing.MOST
+
+
+def test_many_items_are_not_looked_for_where_few_can_be():
+    assert probing.steps(16, 60_000, 10**6, 1000)[0] == 1
+    assert probing.steps(32, 10**6, 10**6, 1000)[0] == 3
+    assert probing.steps(32, 10**6, 10**6, 10**6) == []
 
 
 @pytest.mark.parametrize("most", [1, 5, 64, 10**6])

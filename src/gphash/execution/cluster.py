@@ -192,14 +192,12 @@ class DaskExecutor:
     def __enter__(self) -> Self:
         if not isinstance(self.client, distributed.Client):
             self.client, self._mine = _connect(self.client), True
-        self._homes = self._living()
-        if not self._homes:
-            with contextlib.suppress(TimeoutError):
-                self.client.wait_for_workers(1, timeout=WAITING)
-            self._homes = self._living()
-        if not self._homes:
-            raise ClusterError(f"the cluster at {self._address} has no worker; start some: dask worker {self._address}")
-        _check_versions(self.client)
+        try:
+            self._meet()
+        except BaseException:
+            if self._mine:
+                self.client.close()
+            raise
         # What is done here is done as elsewhere, or results would differ in the last bit.
         one_blas_thread.__enter__()
         return self
@@ -212,6 +210,17 @@ class DaskExecutor:
                     self.client.run(worker.close, store, workers=[home])
         if self._mine:
             self.client.close()
+
+    def _meet(self) -> None:
+        """Find out who is there, and whether they can do the work."""
+        self._homes = self._living()
+        if not self._homes:
+            with contextlib.suppress(TimeoutError):
+                self.client.wait_for_workers(1, timeout=WAITING)
+            self._homes = self._living()
+        if not self._homes:
+            raise ClusterError(f"the cluster at {self._address} has no worker; start some: dask worker {self._address}")
+        _check_versions(self.client)
 
     @property
     def _address(self) -> str:
@@ -247,7 +256,7 @@ class DaskExecutor:
                 allow_other_workers=False,
                 pure=False,
             )
-        self._finish(futures, homes)
+        self._finish(futures, homes, "hold")
         return [Handle(batch, place, home) for place, home in enumerate(homes)]
 
     def lost(self, blocks: Sequence[Any]) -> list[int]:
@@ -269,7 +278,7 @@ class DaskExecutor:
         homes = self._homes_of(blocks)
         if not any(isinstance(block, Handle) for column in blocks for block in column):
             return iter(self._anywhere(work, blocks))
-        outcomes = self._finish(self._submit(work, blocks, homes, _name(work), "list"), homes)
+        outcomes = self._finish(self._submit(work, blocks, homes, _name(work), "list"), homes, _name(work))
         results: list[Any] = [None] * calls
         for home, outcome in outcomes:
             mine = [place for place in range(calls) if homes[place] == home]
@@ -293,15 +302,15 @@ class DaskExecutor:
 
     def _add_up(self, parts: dict[str, Any], homes: list[str], name: str) -> tuple[Floats, ...]:
         """Parts of a sum, added up by workers."""
-        level, name, last = list(parts.values()), f"gphash-{name}-add_up-{uuid.uuid4().hex}", False
+        level, token, last = list(parts.values()), f"gphash-{name}-add-up-{uuid.uuid4().hex}", False
         while not last:
             groups = [level[start : start + FAN] for start in range(0, len(level), FAN)]
             last = len(groups) == 1
             level = [
-                self.client.submit(_add, group, last, key=f"{name}-{len(level)}-{place}", pure=False)
+                self.client.submit(_add, group, last, key=f"{token}-{len(level)}-{place}", pure=False)
                 for place, group in enumerate(groups)
             ]
-        ((_, outcome),) = self._finish({"": level[0]}, homes)
+        ((_, outcome),) = self._finish({"": level[0]}, homes, name)
         return tuple(outcome.value)
 
     def _anywhere(self, work: Callable[..., R], blocks: Sequence[Sequence[Any]]) -> list[R]:
@@ -312,13 +321,13 @@ class DaskExecutor:
             str(place): self.client.submit(_call, payload, serialize_bytes(call), key=f"{name}-{place}", pure=False)
             for place, call in enumerate(zip(*blocks, strict=True))
         }
-        return [value for _, value in self._finish(futures, [])]
+        return [value for _, value in self._finish(futures, [], _name(work))]
 
     def _map(self, work: Callable[..., R], blocks: Sequence[Sequence[Any]], homes: list[str], name: str) -> list[Any]:
         if not homes:
             return []
         batch = self._new_batch()
-        self._finish(self._submit(work, blocks, homes, name, "batch", batch), homes)
+        self._finish(self._submit(work, blocks, homes, name, "batch", batch), homes, name)
         return [Handle(batch, place, home) for place, home in enumerate(homes)]
 
     def _new_batch(self) -> Batch:
@@ -385,31 +394,26 @@ class DaskExecutor:
                 raise BlocksLostError("a worker is gone") from error
             raise
 
-    def _finish(self, futures: dict[str, Any], homes: list[str]) -> list[tuple[str, Any]]:
+    def _finish(self, futures: dict[str, Any], homes: list[str], name: str) -> list[tuple[str, Any]]:
         """Results by worker, once all are there; unless a worker is gone, with what it held."""
         needed = set(homes)
         try:
-            while True:
-                try:
-                    distributed.wait(list(futures.values()), timeout=PATIENCE)
-                    break
-                except TimeoutError:
-                    self._check(needed)
-            return [(home, self._result(home, future, needed)) for home, future in futures.items()]
+            return [(home, self._result(home, future, needed, name)) for home, future in futures.items()]
         except BaseException:
             with contextlib.suppress(Exception):
                 self.client.cancel(list(futures.values()), force=True)
             raise
 
-    def _result(self, home: str, future: Any, needed: set[str]) -> Any:
-        patience = 10 * PATIENCE
+    def _result(self, home: str, future: Any, needed: set[str], name: str) -> Any:
+        patience = PATIENCE
         while True:
             try:
                 result = future.result(timeout=patience)
                 break
             except TimeoutError:
                 self._check(needed)
-                patience *= 2
+                # What is there already takes its time to come here, and begins anew every time.
+                patience = PATIENCE if future.status == "pending" else 10 * patience
             except (distributed.KilledWorker, worker.StoreGoneError) as error:
                 self._stores.pop(home, None)
                 raise BlocksLostError(str(error)) from error
@@ -420,7 +424,6 @@ class DaskExecutor:
             self.received += _size(result)
             return result
         self.received += _size(result.value)
-        name = future.key.split("-")[1]
         for worked, seconds in result.seconds.items():
             spent = self._seen(worked).seconds
             spent[name] = spent.get(name, 0.0) + seconds
@@ -543,7 +546,8 @@ def _ranges(places: list[int]) -> list[tuple[int, int]]:
 def _name(work: Callable[..., Any]) -> str:
     """What a task is called on the dashboard: by its function, or by the one around it."""
     names = [part for part in work.__qualname__.split(".") if part not in ("<locals>", "<lambda>")]
-    return names[-1].strip("_")
+    # The dashboard takes words of letters, with dashes between them, for a name.
+    return names[-1].strip("_").replace("_", "-")
 
 
 def _size(value: Any) -> int:

@@ -1,7 +1,9 @@
 """The one place that speaks with PostgreSQL: connections, transactions, and errors in one sentence."""
 
 import contextlib
+import math
 import os
+import selectors
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -18,8 +20,8 @@ except ImportError as error:
 
 OLDEST = 140000  # the first version with bit_count
 PATIENCE = 10  # seconds to connect, unless the connection string says otherwise
-# Few look-ups in large tables are no work for a compiler.
-SETTINGS = {"jit": "off", "lock_timeout": "", "application_name": "gphash"}
+# Few look-ups in large tables are no work for a compiler; statements are sent in UTF-8, whatever the user's are.
+SETTINGS = {"jit": "off", "client_encoding": "UTF8", "application_name": "gphash"}
 
 
 class StoreError(RuntimeError):
@@ -34,8 +36,12 @@ class KnownError(StoreError):
     """What was to be made is there already; for callers that can say what it is."""
 
 
+class RefusedError(ValueError):
+    """The server does not take a statement, or a value in it."""
+
+
 class Database:
-    """Connections to one database, as many as are in use at a time; a lost one is replaced at the next call.
+    """Connections to one database, as many as are in use at a time; one that was lost meanwhile is replaced.
 
     Parameters
     ----------
@@ -98,8 +104,9 @@ class Database:
                 self._idle, self._owner = [], os.getpid()
             while self._idle:
                 connection = self._idle.pop()
-                if not connection.closed:
+                if _is_silent(connection):
                     return connection
+                connection.close()
         return self._connect()
 
     def _give_back(self, connection: psycopg.Connection[Any]) -> None:
@@ -117,7 +124,7 @@ class Database:
                 "conninfo is no connection string; give one such as 'host=localhost dbname=shop user=me', or a URL "
                 "postgresql://…"
             ) from None
-        patience = known.get("connect_timeout", PATIENCE)
+        patience = known.get("connect_timeout") or os.environ.get("PGCONNECT_TIMEOUT") or PATIENCE
         try:
             connection = psycopg.connect(self._conninfo, autocommit=True, connect_timeout=patience)
         except psycopg.OperationalError as error:
@@ -126,7 +133,8 @@ class Database:
             if connection.info.server_version < OLDEST:
                 version = connection.info.parameter_status("server_version")
                 raise StoreError(f"the server is PostgreSQL {version}; a store needs 14 or newer.")
-            for name, value in (SETTINGS | {"lock_timeout": f"{self._lock_timeout * 1000:.0f}"}).items():
+            # Nothing is for ever, which is what 0 milliseconds would mean.
+            for name, value in (SETTINGS | {"lock_timeout": f"{math.ceil(self._lock_timeout * 1000)}"}).items():
                 connection.execute("SELECT set_config(%s, %s, false)", (name, value))
         except BaseException:
             connection.close()
@@ -158,12 +166,13 @@ class Session:
             name: Int8(value) if type(value) is int and not name.startswith("value_") else value
             for name, value in (values or {}).items()
         }
-        cursor = self.connection.execute(statement, typed or None, prepare=bool(typed), binary=True)
+        cursor = self.connection.execute(statement, typed, prepare=bool(typed), binary=True)
         return cursor.fetchall() if cursor.description else []
 
     def copy(self, statement: bytes, chunks: Iterable[bytes]) -> None:
         """Send rows."""
-        with self.connection.cursor() as cursor, cursor.copy(statement) as copy:
+        # Without values, nobody undoubles per cent signs.
+        with self.connection.cursor() as cursor, cursor.copy(statement.replace(b"%%", b"%")) as copy:
             for chunk in chunks:
                 copy.write(chunk)
 
@@ -182,7 +191,9 @@ def compose(template: str, names: Mapping[str, str | tuple[str, ...]], texts: Ma
     """
     known: dict[str, sql.Composable] = {}
     for key, name in names.items():
-        quoted = sql.Identifier(*((name,) if isinstance(name, str) else name))
+        # A per cent sign would be taken for a value's place.
+        parts = [part.replace("%", "%%") for part in ((name,) if isinstance(name, str) else name)]
+        quoted = sql.Identifier(*parts)
         known |= {key: quoted, f"{key}_name": sql.Literal(quoted.as_string(None))}
     for key, text in texts.items():
         known[key] = sql.SQL(text).format(**known)
@@ -205,7 +216,7 @@ def _told(lock_timeout: float) -> Iterator[None]:
     except errors.InsufficientPrivilege as error:
         raise PermissionError(f"the database does not allow this: {_first_line(error)}.") from error
     except (psycopg.ProgrammingError, psycopg.DataError) as error:
-        raise ValueError(_first_line(error)) from error
+        raise RefusedError(_first_line(error)) from error
     except (errors.AdminShutdown, errors.CrashShutdown, errors.IdleSessionTimeout) as error:
         raise ConnectionError(f"the connection to PostgreSQL was lost: {_first_line(error)}.") from error
     except psycopg.OperationalError as error:
@@ -214,6 +225,15 @@ def _told(lock_timeout: float) -> Iterator[None]:
         raise StoreError(f"PostgreSQL cannot do this: {_first_line(error)}.") from error
     except psycopg.Error as error:
         raise StoreError(f"PostgreSQL cannot do this: {_first_line(error)}.") from error
+
+
+def _is_silent(connection: psycopg.Connection[Any]) -> bool:
+    """Whether nothing has come from the server since the last answer, such as word that it has shut down."""
+    if connection.closed:
+        return False
+    with selectors.DefaultSelector() as selector:
+        selector.register(connection.fileno(), selectors.EVENT_READ)
+        return not selector.select(0)
 
 
 def _first_line(error: psycopg.Error) -> str:

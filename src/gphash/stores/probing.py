@@ -20,6 +20,7 @@ from gphash.stores.wire import Octets
 PART = 16  # bits
 CLUSTERED = 4  # times as many codes share a part with a query as would if codes were random
 WORTH = 8  # codes read in order take as long as one that is looked up
+SHARED = 4  # items a code, from which on codes are read rather than items
 LEAST, SHARE, MOST = 64, 64, 1 << 13  # codes probed for an expected distance: at least, one in so many, at most
 
 
@@ -52,11 +53,18 @@ def values(bits: NDArray[np.uint8], radius: int, n_bits: int) -> list[NDArray[np
     return found
 
 
-def steps(n_bits: int, n_codes: int) -> list[int]:
-    """Radii to try one after the other before all codes are looked at; each is the furthest for its effort."""
+def steps(n_bits: int, n_codes: int, n_items: int, k: int) -> list[int]:
+    """Radii to try one after the other for k items before all are looked at; each is the furthest for its effort."""
     split = parts(n_bits)
     radii = range(len(split) - 1, n_bits, len(split))
-    return [radius for radius in radii if is_worth_it(radius, n_bits, n_codes)]
+    return [radius for radius in radii if is_worth_it(radius, n_bits, n_codes) and _held(radius, n_bits, n_items) >= k]
+
+
+def _held(radius: int, n_bits: int, n_items: int) -> float:
+    """About how many items share a part that is looked up; fewer of them are as near as that."""
+    split = parts(n_bits)
+    looked_up = zip(split, reaches(min(radius, n_bits), len(split)), strict=True)
+    return sum(len(_masks(part.length, reach)) * CLUSTERED * n_items / (1 << part.length) for part, reach in looked_up)
 
 
 def is_worth_it(radius: int, n_bits: int, n_codes: int) -> bool:
@@ -67,6 +75,11 @@ def is_worth_it(radius: int, n_bits: int, n_codes: int) -> bool:
         looked_up = len(_masks(part.length, reach))
         effort += looked_up * (1 + CLUSTERED * n_codes / 2**part.length)
     return WORTH * effort <= n_codes
+
+
+def is_shared(n_codes: int, n_items: int) -> bool:
+    """Whether so many items share a code that reading all codes, then items, is quicker than reading all items."""
+    return SHARED * n_codes <= n_items
 
 
 def budget(n_codes: int) -> int:

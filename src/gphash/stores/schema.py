@@ -15,11 +15,16 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {}
 CREATE = (
     "CREATE TABLE {meta} (one boolean PRIMARY KEY DEFAULT true CHECK (one), version integer NOT NULL, "
     "n_bits integer NOT NULL, kind text NOT NULL, model text, created timestamptz NOT NULL DEFAULT now())",
-    "CREATE TABLE {codes} (code {column} PRIMARY KEY, n bigint NOT NULL CHECK (n >= 0))",
-    "CREATE TABLE {items} (id bigint PRIMARY KEY, code {column} NOT NULL)",
+    "CREATE TABLE {codes} (code {column} NOT NULL, n bigint NOT NULL CHECK (n >= 0))",
+    "CREATE TABLE {items} (id bigint NOT NULL, code {column} NOT NULL)",
 )
+# Rows of tables that nobody else can see yet; keys and indexes are made when the rows are there.
+LOAD_ITEMS = "COPY {items} (id, code) FROM STDIN (FORMAT binary, FREEZE)"
+LOAD_CODES = "COPY {codes} (code, n) FROM STDIN (FORMAT binary, FREEZE)"
+KEYS = ("ALTER TABLE {codes} ADD PRIMARY KEY (code)", "ALTER TABLE {items} ADD PRIMARY KEY (id)")
 DROP = "DROP TABLE {items}, {codes}, {meta}"
 WRITE_META = "INSERT INTO {meta} (version, n_bits, kind, model) VALUES (%(version)s, %(n_bits)s, %(kind)s, %(model)s)"
+READ_VERSION = "SELECT version FROM {meta}"
 READ_META = "SELECT version, n_bits, kind, model, created FROM {meta}"
 LOCK_META = "SELECT version FROM {meta} FOR UPDATE"
 WRITE_VERSION = "UPDATE {meta} SET version = %(version)s"
@@ -37,12 +42,14 @@ LOCK_ITEMS = (
     "(SELECT id, code FROM {items} WHERE id = ANY(%(ids)s) ORDER BY id FOR UPDATE) AS locked"
 )
 DELETE_ITEMS = "DELETE FROM {items} WHERE id = ANY(%(ids)s)"
-COUNT_DOWN = (
-    "SELECT count(*) FROM (SELECT 1 FROM {codes} WHERE code = ANY(%(codes)s) ORDER BY code FOR UPDATE) AS locked",
-    "UPDATE {codes} AS known SET n = known.n - gone.n "
-    "FROM unnest(%(codes)s, %(sizes)s) AS gone (code, n) WHERE known.code = gone.code",
-    "DELETE FROM {codes} WHERE code = ANY(%(codes)s) AND n = 0",
+LOCK_CODES = (
+    "SELECT count(*) FROM (SELECT 1 FROM {codes} WHERE code = ANY(%(codes)s) ORDER BY code FOR UPDATE) AS locked"
 )
+COUNT_DOWN = (
+    "UPDATE {codes} AS known SET n = known.n - gone.n "
+    "FROM unnest(%(codes)s, %(sizes)s) AS gone (code, n) WHERE known.code = gone.code"
+)
+DELETE_CODES = "DELETE FROM {codes} WHERE code = ANY(%(codes)s) AND n = 0"
 
 SIZE = "SELECT coalesce(sum(n), 0)::bigint FROM {codes}"
 STATS = (
@@ -52,8 +59,9 @@ STATS = (
 )
 # What the server believes; it decides how to search, never what is found.
 ESTIMATE = (
-    "SELECT coalesce(sum(reltuples) FILTER (WHERE reltuples > 0), 0)::bigint FROM pg_class WHERE relkind = 'r' AND "
-    "(oid = {codes_name}::regclass OR oid IN (SELECT relid FROM pg_partition_tree({codes_name}::regclass)))"
+    "SELECT (SELECT coalesce(sum(reltuples) FILTER (WHERE reltuples > 0), 0)::bigint FROM pg_class WHERE relkind = 'r' "
+    "AND (oid = t OR oid IN (SELECT relid FROM pg_partition_tree(t)))) "
+    "FROM unnest(ARRAY[{codes_name}, {items_name}]::regclass[]) WITH ORDINALITY AS named (t, place) ORDER BY place"
 )
 MISCOUNTED = (
     "SELECT count(*) FROM (SELECT code, count(*) AS n FROM {items} GROUP BY code) AS counted "
@@ -64,12 +72,14 @@ READ_CODES = (
     "(SELECT code, n FROM {codes} WHERE code >= %(first)s ORDER BY code LIMIT %(rows)s) AS page"
 )
 READ_ITEMS = (
-    "SELECT array_agg(id), array_agg(code) FROM (SELECT id, code FROM {items} AS gphash_item "
-    "WHERE id >= %(first)s AND {filter} ORDER BY id LIMIT %(rows)s) AS page"
+    "SELECT array_agg(gphash_id), array_agg(gphash_code) FROM (SELECT gphash_id, gphash_code FROM {named_items} "
+    "WHERE gphash_id >= %(first)s AND {filter} ORDER BY gphash_id LIMIT %(rows)s) AS page"
 )
 READ_IDS = "SELECT array_agg(id) FROM (SELECT id FROM {items} WHERE id >= %(first)s ORDER BY id LIMIT %(rows)s) AS page"
-READ_SOME = "SELECT array_agg(id), array_agg(code) FROM {items} AS gphash_item WHERE id = ANY(%(ids)s) AND {filter}"
-COUNT = "SELECT count(*) FROM {items} AS gphash_item WHERE {filter}"
+READ_SOME = (
+    "SELECT array_agg(gphash_id), array_agg(gphash_code) FROM {named_items} WHERE gphash_id = ANY(%(ids)s) AND {filter}"
+)
+COUNT = "SELECT count(*) FROM {named_items} WHERE {filter}"
 
 # OFFSET 0 and LIMIT keep the planner from turning few look-ups into a pass over a table.
 HIT_NEAR = "SELECT code, {distance} AS cost, n FROM {codes} WHERE {near} AND {distance} <= %(radius)s"
@@ -93,20 +103,26 @@ NEAREST = (
 )
 # All items of codes, or the k first of each, that pass a filter.
 ALL_OF = (
-    "SELECT hit.cost::bigint, array_agg(item.id) FROM ({hit}) AS hit CROSS JOIN LATERAL "
-    "(SELECT id FROM {items} AS gphash_item WHERE code = hit.code AND {filter} ORDER BY id LIMIT %(k)s) AS item "
-    "GROUP BY hit.cost ORDER BY hit.cost"
+    "SELECT gphash_cost::bigint, array_agg(item.id) FROM ({hit}) AS hit (gphash_hit, gphash_cost, gphash_n) "
+    "CROSS JOIN LATERAL (SELECT gphash_id AS id FROM {named_items} WHERE gphash_code = gphash_hit AND {filter} "
+    "ORDER BY gphash_id LIMIT %(k)s) AS item GROUP BY gphash_cost ORDER BY gphash_cost"
 )
-# For a filter that lets few items pass: those first, then their distances.
-FILTERED = (
-    "SELECT cost::bigint, array_agg(id) FROM (SELECT id, {distance} AS cost FROM {items} AS gphash_item WHERE {filter} "
-    "ORDER BY 2, 1 LIMIT %(k)s) AS nearest GROUP BY cost ORDER BY cost"
+# All items at once: for a filter that lets few pass, and where most items have a code of their own.
+SCAN = (
+    "SELECT cost::bigint, array_agg(id) FROM (SELECT gphash_id AS id, {scanned} AS cost FROM {named_items} "
+    "WHERE {filter} ORDER BY 2, 1 LIMIT %(k)s) AS nearest GROUP BY cost ORDER BY cost"
 )
-EXISTS = "EXISTS (SELECT FROM {table} WHERE {table}.{key} = gphash_item.id AND (\n{where}\n))"
+SCAN_BALL = (
+    "SELECT cost::bigint, array_agg(id) FROM (SELECT gphash_id AS id, {scanned} AS cost FROM {named_items} "
+    "WHERE {filter}) AS scanned WHERE cost <= %(radius)s GROUP BY cost ORDER BY cost"
+)
+# No condition may take a column of ours for one of its table's.
+NAMED_ITEMS = "(SELECT id AS gphash_id, code AS gphash_code FROM {items}) AS gphash_item"
+EXISTS = "EXISTS (SELECT FROM {table} WHERE {table}.{key} = gphash_id AND (\n{where}\n))"
 
 
 def indexes(how: Form) -> list[str]:
-    """Statements that make the indexes; best run when the rows are there."""
+    """Statements that make the indexes beside the keys."""
     split = probing.parts(how.n_bits)
     by_part = [f"CREATE INDEX ON {{codes}} (({part(how, number)}))" for number in range(len(split)) if len(split) > 1]
     return ["CREATE INDEX ON {items} (code, id)", *by_part]
@@ -128,10 +144,10 @@ def near(how: Form, asked: list[int]) -> str:
     return "(" + " OR ".join(f"({part(how, number)}) = ANY(%(part_{number})s)" for number in asked) + ")"
 
 
-def distance(how: Form, engine: str) -> str:
-    """Hamming distance of the column `code` from the parameter `wanted`."""
+def distance(how: Form, engine: str, column: str = "code") -> str:
+    """Hamming distance of a column from the parameter `wanted`."""
     if engine == "pgvector":
-        return "(code <~> %(wanted)s)::integer"
+        return f"({column} <~> %(wanted)s)::integer"
     if how.kind == "bigint":
-        return "bit_count((code # %(wanted)s)::bit(64))"
-    return "bit_count(code # %(wanted)s)"
+        return f"bit_count(({column} # %(wanted)s)::bit(64))"
+    return f"bit_count({column} # %(wanted)s)"

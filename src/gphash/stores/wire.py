@@ -1,6 +1,6 @@
 """Codes and numbers as PostgreSQL sends and takes them in binary: elements of arrays, and rows of COPY."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -34,6 +34,11 @@ class Form(NamedTuple):
     def column(self) -> str:
         """Type of the column."""
         return "bigint" if self.kind == "bigint" else f"bit({self.n_bits})"
+
+    @property
+    def n_bytes(self) -> int:
+        """Of a packed code."""
+        return -(-self.n_bits // 8)
 
 
 class Bigints(bytes):
@@ -84,7 +89,7 @@ def packed_of(found: Octets, how: Form) -> Octets:
     """Undo `elements`."""
     if how.kind == "bigint":
         return engines.from_bigint(numbers_of(found), how.n_bits)
-    return np.ascontiguousarray(found[:, 4:]) if len(found) else np.empty((0, -(-how.n_bits // 8)), np.uint8)
+    return np.ascontiguousarray(found[:, 4:]) if len(found) else np.empty((0, how.n_bytes), np.uint8)
 
 
 def numbers_of(found: Octets) -> NDArray[np.int64]:
@@ -101,14 +106,22 @@ def read_array(data: bytes) -> Octets:
     return octets[20:].reshape(n, -1)[:, 4:]
 
 
-def rows(ids: NDArray[np.int64], packed: Octets, how: Form) -> Iterator[bytes]:
-    """Rows (id, code) for COPY in binary."""
+def items(ids: NDArray[np.int64], packed: Octets, how: Form) -> Iterator[bytes]:
+    """Rows (id, code) for COPY in binary; all but the first and the last of what comes are `ROWS` rows each."""
+    return _rows(len(ids), lambda part: (_big_endian(ids[part]), elements(packed[part], how)))
+
+
+def counts(packed: Octets, sizes: NDArray[np.int64], how: Form) -> Iterator[bytes]:
+    """Rows (code, n), likewise."""
+    return _rows(len(sizes), lambda part: (elements(packed[part], how), _big_endian(sizes[part])))
+
+
+def _rows(n: int, fields: Callable[[slice], tuple[Octets, ...]]) -> Iterator[bytes]:
     yield SIGNATURE
-    for start in range(0, len(ids), ROWS):
-        part = slice(start, start + ROWS)
-        fields = [_sized(_big_endian(ids[part])), _sized(elements(packed[part], how))]
-        count = np.broadcast_to(np.array([0, len(fields)], np.uint8), (len(ids[part]), 2))
-        yield np.concatenate([count, *fields], axis=1).tobytes()
+    for start in range(0, n, ROWS):
+        some = [_sized(field) for field in fields(slice(start, start + ROWS))]
+        count = np.broadcast_to(np.array([0, len(some)], np.uint8), (len(some[0]), 2))
+        yield np.concatenate([count, *some], axis=1).tobytes()
     yield END
 
 

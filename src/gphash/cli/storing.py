@@ -1,0 +1,376 @@
+"""Commands on codes in PostgreSQL: store load, search, info, verify, migrate, drop."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, ParamSpec
+
+import typer
+
+from gphash import methods
+from gphash.cli import app, shown, training
+from gphash.cli.app import BadParameter, Data, DataDir, Debug, Exit, Json, Model, Option, Quiet, Threads
+from gphash.cli.looking import SHORT
+from gphash.cli.searching import Index, Ranking
+
+if TYPE_CHECKING:
+    from gphash.contract import Hasher
+    from gphash.datasets.sources import Source
+    from gphash.stores.postgres_index import PostgresIndex
+    from gphash.stores.tables import Options
+
+P = ParamSpec("P")
+
+BLOCK = 64  # rows that are searched between two words on progress
+VARIABLE = "GPHASH_DATABASE"
+ELSEWHERE = f"Unless --database is given, the database is what {VARIABLE} says, else what PGHOST, PGDATABASE … say."
+
+
+class Engine(StrEnum):
+    """What counts differing bits."""
+
+    PLAIN = "plain"
+    PGVECTOR = "pgvector"
+
+
+class Found(NamedTuple):
+    """A query and its neighbours.
+
+    label
+        Which row it is.
+    code
+        Its bits, "0110…".
+    neighbours
+        Ids and distances, nearest first.
+    """
+
+    label: str
+    code: str
+    neighbours: list[tuple[int, float]]
+
+
+Name = Annotated[
+    str, Option("--name", "-n", metavar="NAME", help="Of the store: its tables are NAME_items …", show_default=False)
+]
+Database = Annotated[
+    str,
+    Option(
+        metavar="TEXT",
+        envvar=VARIABLE,
+        show_default=False,
+        help="Connection string, postgresql://USER@HOST/DATABASE or 'host=… dbname=…'. Others can see a command line: "
+        "keep passwords in the environment, or in ~/.pgpass.",
+    ),
+]
+Schema = Annotated[
+    str | None, Option(metavar="NAME", help="Schema of the tables; the connection's first if not given.")
+]
+LockTimeout = Annotated[float, Option(metavar="SECONDS", min=0.001, help="How long to wait for somebody else's lock.")]
+
+group = typer.Typer(
+    name="store",
+    help=f"Keep codes in PostgreSQL, and search there.\n\n{ELSEWHERE}",
+    epilog="gphash store COMMAND --help has examples.",
+    no_args_is_help=True,
+)
+
+
+def command(
+    *examples: str, interrupted: Callable[[Mapping[str, Any]], str | None] = lambda given: "interrupted."
+) -> Callable[[Callable[P, None]], Callable[P, None]]:
+    """Enter a command below `store`; parameters as for `app.command`."""
+
+    def enter(function: Callable[P, None]) -> Callable[P, None]:
+        guarded = app.command(*examples, interrupted=interrupted)(function)
+        # It has been entered into the application itself, and moves on from there.
+        group.registered_commands.append(app.app.registered_commands.pop())
+        return guarded
+
+    return enter
+
+
+@command(
+    "gphash store load digits.index",
+    "gphash store load digits.index --name numbers --database postgresql://me@localhost/shop",
+    interrupted=lambda given: "interrupted; the store is there with all its items, or not at all.",
+)
+def load(
+    index: Index,
+    name: Annotated[
+        str | None,
+        Option(
+            "--name",
+            "-n",
+            metavar="NAME",
+            help="Of the store: its tables are NAME_items …; INDEX without its ending if not given.",
+            show_default=False,
+        ),
+    ] = None,
+    engine: Annotated[
+        Engine, Option(help="What counts differing bits: PostgreSQL itself, or the extension pgvector, if it is there.")
+    ] = Engine.PLAIN,
+    database: Database = "",
+    schema: Schema = None,
+    lock_timeout: LockTimeout = 10.0,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Copy an index into new tables, as a whole or not at all."""
+    from gphash.index.hamming_index import HammingIndex
+    from gphash.stores.postgres_index import PostgresIndex
+
+    chosen = name or index.stem
+    with HammingIndex.open(index) as source, shown.Meter("loading", quiet) as progress:
+        began = time.perf_counter()
+        options: Options = {"schema": schema, "lock_timeout": lock_timeout, "engine": engine.value}
+        with PostgresIndex.from_index(database, chosen, source, progress=progress, **options):
+            seconds = time.perf_counter() - began
+        stats = source.stats()
+        told = {"name": chosen, "items": stats.n_items, "codes": stats.n_codes, "bits": source.n_bits}
+        told |= {"model": source.model, "seconds": seconds, "items_per_second": stats.n_items / seconds}
+    if as_json:
+        shown.emit(told)
+        return
+    shown.say(
+        f"loaded {stats.n_items:,} items, {stats.n_codes:,} distinct codes of {source.n_bits} bits, into the store "
+        f"{chosen!r} in {shown.duration(seconds)}: {stats.n_items / seconds:,.0f} items a second"
+    )
+
+
+@command(
+    "gphash store search digits-16.gph digits:test --name digits -k 5",
+    "gphash store search photos.gph cat.jpg --name photos --table products --where 'price < %s' --param 10",
+)
+def search(
+    model: Model,
+    data: Data,
+    name: Name,
+    k: Annotated[int, Option("-k", min=1, help="How many neighbours.")] = 10,
+    ranking: Annotated[
+        Ranking, Option(help="Count differing bits, or weigh each by how sure the model is of the query's.")
+    ] = Ranking.HAMMING,
+    radius: Annotated[int | None, Option(min=0, help="Only items that differ in at most so many bits.")] = None,
+    where: Annotated[
+        str | None,
+        Option(
+            metavar="SQL",
+            help="Only items for which this holds in --table: a condition on its columns, run as it is. %s is the next "
+            "--param, and %% a per cent sign.",
+        ),
+    ] = None,
+    param: Annotated[list[str] | None, Option(metavar="VALUE", help="For a %s of --where; repeatable.")] = None,
+    table: Annotated[str | None, Option(metavar="TABLE", help="A table of yours, or SCHEMA.TABLE.")] = None,
+    key: Annotated[str, Option(metavar="COLUMN", help="The column of that table that has the ids.")] = "id",
+    engine: Annotated[Engine, Option(help="As it was loaded with, or plain.")] = Engine.PLAIN,
+    database: Database = "",
+    schema: Schema = None,
+    lock_timeout: LockTimeout = 10.0,
+    threads: Threads = -1,
+    data_dir: DataDir = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Find the nearest items of every row of DATA, such as a picture."""
+    if (where is None) is not (table is None):
+        raise BadParameter("--where and --table belong together; give both, or neither.")
+    if param and where is None:
+        raise BadParameter("--param without --where; give the condition that the values belong to.")
+    hasher = training.load(model, threads)
+    if ranking is Ranking.EXPECTED and not hasattr(hasher, "bit_probabilities"):
+        raise ValueError(f"{str(model)!r} is a model of {methods.name_of(hasher)}, which tells no probabilities.")
+    options: Options = {"schema": schema, "lock_timeout": lock_timeout, "engine": engine.value}
+    if table is not None:
+        space, dot, own = table.partition(".")
+        options |= {"table": (space, own) if dot else table, "key": key}
+    condition = {} if where is None else {"where": where, "params": param or []}
+    with _opened(database, name, options) as store:
+        source = training.read(data, data_dir, threads, quiet)
+        training.check_width(hasher, model, source)
+        with shown.Meter("searching", quiet) as progress:
+            results = list(_results(store, hasher, source, k, ranking, radius, condition, progress))
+    if as_json:
+        shown.emit({"ranking": ranking.value, "results": [_plain(found) for found in results]})
+        return
+    for found in results:
+        _print(found, ranking)
+
+
+@command("gphash store info --name digits")
+def info(
+    name: Name,
+    database: Database = "",
+    schema: Schema = None,
+    lock_timeout: LockTimeout = 10.0,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Say what a store holds."""
+    with _opened(database, name, {"schema": schema, "lock_timeout": lock_timeout}) as store:
+        stats, meta = store.stats(), store.meta
+    told = {"name": name, "items": stats.n_items, "codes": stats.n_codes, "bits": store.n_bits}
+    told |= {"largest_bucket": stats.largest_bucket, "bytes": stats.bytes, "model": store.model}
+    told |= {"column": meta.form.column, "version": meta.version, "created": meta.created.isoformat()}
+    if as_json:
+        shown.emit(told)
+        return
+    lines = [("items", f"{stats.n_items:,}"), ("distinct codes", f"{stats.n_codes:,}"), ("bits", f"{store.n_bits}")]
+    lines += [("largest bucket", f"{stats.largest_bucket:,} items"), ("tables", shown.size(stats.bytes))]
+    lines += [("column", meta.form.column), ("model", store.model[:SHORT] if store.model else "unknown")]
+    shown.facts([*lines, ("version", f"{meta.version}"), ("created", f"{meta.created:%Y-%m-%d %H:%M:%S %z}")])
+
+
+@command("gphash store verify --name digits")
+def verify(
+    name: Name,
+    database: Database = "",
+    schema: Schema = None,
+    lock_timeout: LockTimeout = 10.0,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Count all items anew, and compare with what the store has counted."""
+    with _opened(database, name, {"schema": schema, "lock_timeout": lock_timeout}) as store:
+        store.verify()
+        n_items = len(store)
+    if as_json:
+        shown.emit({"name": name, "items": n_items, "whole": True})
+    else:
+        shown.say(f"the store {name!r} is whole: {n_items:,} items")
+
+
+@command(
+    "gphash store migrate --name digits",
+    interrupted=lambda given: "interrupted; the store is of the old version, or of the new one.",
+)
+def migrate(
+    name: Name,
+    database: Database = "",
+    schema: Schema = None,
+    lock_timeout: LockTimeout = 10.0,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Bring the tables of a store that an older gphash has made up to date."""
+    from gphash.stores.postgres_index import PostgresIndex
+    from gphash.stores.schema import VERSION
+
+    before = PostgresIndex.migrate(database, name, schema=schema, lock_timeout=lock_timeout)
+    if as_json:
+        shown.emit({"name": name, "before": before, "version": VERSION})
+    elif before == VERSION:
+        shown.say(f"the store {name!r} is of version {VERSION} already")
+    else:
+        shown.say(f"the store {name!r} was of version {before}, and is of version {VERSION} now")
+
+
+@command(
+    "gphash store drop --name digits",
+    interrupted=lambda given: "interrupted; the store is there with all its items, or gone.",
+)
+def drop(
+    name: Name,
+    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask.")] = False,
+    database: Database = "",
+    schema: Schema = None,
+    lock_timeout: LockTimeout = 10.0,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Remove a store and all its items from the database, once you have said yes."""
+    with _opened(database, name, {"schema": schema, "lock_timeout": lock_timeout}) as store:
+        n_items = len(store)
+        if not yes and not _agreed(f"drop the store {name!r} and its {n_items:,} items? [y/N]"):
+            shown.complain("gphash: nothing was dropped.")
+            raise Exit(1)
+        store.drop()
+    if as_json:
+        shown.emit({"name": name, "items": n_items, "dropped": True})
+    else:
+        shown.say(f"dropped the store {name!r} and its {n_items:,} items")
+
+
+app.app.add_typer(group)
+
+
+def _opened(database: str, name: str, options: "Options") -> "PostgresIndex":
+    from gphash.stores.postgres_index import PostgresIndex
+
+    return PostgresIndex.open(database, name, **options)
+
+
+def _agreed(question: str) -> bool:
+    shown.note(question)
+    try:
+        return input().strip().lower() in ("y", "yes")
+    except EOFError:
+        raise BadParameter("nobody is there to be asked; give --yes.") from None
+
+
+def _results(
+    store: "PostgresIndex",
+    hasher: "Hasher",
+    source: "Source",
+    k: int,
+    ranking: Ranking,
+    radius: int | None,
+    condition: dict[str, Any],
+    progress: Callable[[int, int | None], None],
+) -> Iterator[Found]:
+    """Queries and their neighbours, a block of rows at a time."""
+    from gphash.hamming import packing
+
+    for start in range(0, len(source.X), BLOCK):
+        rows = source.X[start : start + BLOCK]
+        codes = hasher.encode(rows)
+        if ranking is Ranking.HAMMING:
+            found = store.search(codes, k, model=hasher, **condition)
+            pairs = list(zip(*found, strict=True))
+        else:
+            pairs = list(_expected(store, hasher, rows, codes, k, radius, condition))
+        bits = packing.unpack(codes, store.n_bits)
+        for number, (own, (ids, distances)) in enumerate(zip(bits, pairs, strict=True), start):
+            label = source.name if len(source.X) == 1 else f"{source.name}, row {number}"
+            near = distances <= (store.n_bits if radius is None or ranking is Ranking.EXPECTED else radius)
+            neighbours = list(zip(ids[near].tolist(), distances[near].tolist(), strict=True))
+            yield Found(label, "".join(map(str, own)), neighbours)
+        progress(min(start + BLOCK, len(source.X)), len(source.X))
+
+
+def _expected(
+    store: "PostgresIndex", hasher: Any, rows: Any, codes: Any, k: int, radius: int | None, condition: dict[str, Any]
+) -> Iterator[tuple[Any, Any]]:
+    """Ids and expected distances of every query, of items within a Hamming radius if there is one."""
+    chances = hasher.bit_probabilities(rows)
+    if radius is None:
+        yield from zip(*store.search_expected(chances, k, model=hasher, **condition), strict=True)
+        return
+    balls = store.within(codes, radius, model=hasher, **condition)
+    for number in range(len(rows)):
+        near = balls.ids[balls.offsets[number] : balls.offsets[number + 1]]
+        found = store.search_expected(chances[number : number + 1], k, allowed=near, **condition)
+        yield found.ids[0], found.distances[0]
+
+
+def _plain(found: Found) -> dict[str, Any]:
+    neighbours = [{"id": number, "distance": distance} for number, distance in found.neighbours]
+    return {"query": {"name": found.label, "bits": found.code}, "neighbours": neighbours}
+
+
+def _print(found: Found, ranking: Ranking) -> None:
+    shown.say(f"{found.label}  {found.code}")
+    if not found.neighbours:
+        shown.say("nothing was found; give a larger --radius, or another --where.")
+    else:
+        exact = ranking is Ranking.HAMMING
+        rows = [
+            shown.Cells((f"{rank}", f"{number}", f"{distance:.0f}" if exact else f"{distance:.2f}"))
+            for rank, (number, distance) in enumerate(found.neighbours, 1)
+        ]
+        shown.table(("rank", "id", "distance"), rows, left=())
+    shown.say("")

@@ -1,0 +1,305 @@
+"""Training on a real Dask cluster: a scheduler and workers as processes of their own."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+
+from gphash import GPHasher
+from gphash.execution.local import BlocksLostError, SerialExecutor
+from tests import clusters, digits
+from tests.digits import QUICK
+
+distributed = pytest.importorskip("distributed", reason="Dask is not installed")
+cluster_module = pytest.importorskip("gphash.execution.cluster")
+da = pytest.importorskip("dask.array", reason="dask.array is not installed")
+
+N = 700
+X, Y = digits.X[:N].astype(np.float32), digits.y[:N]
+TARGETS = {"labels": Y, "tags": digits.tags[:N], "pairs": digits.pairs(N, 6000)}
+SETTINGS = QUICK | {"block_size": 64, "n_representatives": 150, "max_sweeps": 8}
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    with clusters.running(tmp_path_factory.mktemp("cluster")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(cluster):
+    with distributed.Client(cluster.address) as connected:
+        yield connected
+
+
+@pytest.fixture
+def executor(client):
+    with cluster_module.DaskExecutor(client) as entered:
+        yield entered
+
+
+@pytest.fixture(scope="module")
+def local():
+    return {kind: GPHasher(**SETTINGS).fit(X, y) for kind, y in TARGETS.items()}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("blocks")
+    for number, start in enumerate(range(0, N, 150)):
+        np.save(path / f"block-{number}.npy", X[start : start + 150])
+        np.save(path / f"block-{number}.labels.npy", Y[start : start + 150])
+    return path
+
+
+def assert_same_model(one, other):
+    for name in ("Z", "weights", "uncertainty"):
+        np.testing.assert_array_equal(getattr(one.hash_function_, name), getattr(other.hash_function_, name))
+    assert one.fingerprint_ == other.fingerprint_
+    assert [sweep._replace(seconds=0) for sweep in one.sweeps_] == [
+        sweep._replace(seconds=0) for sweep in other.sweeps_
+    ]
+
+
+def piece(number, length=1):
+    """Rows that all hold one number."""
+    return np.full(length, number)
+
+
+def test_blocks_stay_where_they_are_and_results_come_in_order(executor):
+    held = executor.hold([piece(number) for number in range(11)])
+    assert len({block.home for block in held}) == 2
+    squares = executor.map(lambda rows, more: rows[0] ** 2 + more, held, list(range(11)))
+    assert [block.home for block in squares] == [block.home for block in held]
+    assert list(executor.collect(lambda square: square, squares)) == [number**2 + number for number in range(11)]
+    assert list(executor.collect(lambda square, rows: square - rows[0], squares[4:], held[4:])) == [
+        number**2 for number in range(4, 11)
+    ]
+    assert executor.lost(squares) == []
+
+
+def test_homes_are_shared_out_by_the_number_of_rows(executor):
+    held = executor.hold([piece(0, 300), *(piece(number, 30) for number in range(10))])
+    assert [block.home == held[0].home for block in held] == [True] + [False] * 10
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 8, 21])
+def test_sums_are_those_of_one_process(executor, n):
+    rng = np.random.default_rng(n)
+    parts = [(rng.normal(size=4) * 10.0 ** rng.integers(-8, 8)).astype(np.float32) for _ in range(n)]
+    held = executor.map(lambda rows, part: part, executor.hold([piece(i) for i in range(n)]), parts)
+
+    def work(part):
+        return part.sum(), (part, part[0])
+
+    kept, totals = executor.map_and_sum(work, held)
+    expected_kept, expected = SerialExecutor().map_and_sum(work, parts)
+    assert list(executor.collect(lambda number: number, kept)) == expected_kept
+    for found in (totals, executor.sum(lambda part: (part, part[0]), held)):
+        for one, other in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_work_about_nothing_that_is_held_goes_anywhere(executor):
+    assert list(executor.collect(lambda number: number + 1, [1, 2, 3])) == [2, 3, 4]
+    assert list(executor.collect(lambda number: number, [])) == []
+
+
+def test_what_nobody_needs_is_dropped(executor, client):
+    held = executor.hold([piece(number) for number in range(4)])
+    for _ in range(5):
+        made = executor.map(lambda rows: np.zeros(1000), held)
+    del made
+    list(executor.collect(len, held))
+
+    def count():
+        from gphash.execution import worker
+
+        return sum(len(store.batches) for store in worker._stores.values())
+
+    assert set(client.run(count).values()) == {1}
+
+
+def test_an_error_in_the_work_comes_here_as_it_is(executor):
+    def fail(rows):
+        raise ValueError("this block is bad")
+
+    with pytest.raises(ValueError, match="this block is bad"):
+        executor.map(fail, executor.hold([piece(0), piece(1)]))
+
+
+def test_a_handle_does_not_travel(executor):
+    held = executor.hold([piece(0), piece(1)])
+    with pytest.raises(TypeError, match="must not travel"):
+        executor.map(lambda rows: len(held), held)
+
+
+def test_tasks_are_called_by_what_they_do(executor, client):
+    executor.sum(lambda rows: (1.0,), executor.hold([piece(0), piece(1)]))
+
+    def prefixes(dask_scheduler):
+        return list(dask_scheduler.task_prefixes)
+
+    names = client.run_on_scheduler(prefixes)
+    assert any(name.startswith("gphash-hold") for name in names)
+    assert any(name.startswith("gphash-test-tasks-are-called-by-what-they-do") for name in names)
+
+
+@pytest.mark.parametrize("kind", list(TARGETS))
+def test_a_cluster_gives_the_same_model_to_the_last_bit(client, local, kind):
+    assert_same_model(GPHasher(**SETTINGS, executor=client).fit(X, TARGETS[kind]), local[kind])
+
+
+def test_so_do_a_dask_array_and_a_folder_of_blocks(client, cluster, local, folder):
+    chunks = da.from_array(X, chunks=(123, 40))
+    for given, y in ((chunks, da.from_array(Y, chunks=200)), (folder, None)):
+        hasher = GPHasher(**SETTINGS, executor=client).fit(given, y)
+        assert_same_model(hasher, local["labels"])
+        np.testing.assert_array_equal(hasher.class_codes_, local["labels"].class_codes_)
+        assert hasher.n_features_in_ == 64
+    assert_same_model(GPHasher(**SETTINGS).fit(folder), local["labels"])
+    assert_same_model(GPHasher(**SETTINGS, executor=cluster.address).fit(str(folder)), local["labels"])
+
+
+def test_what_workers_have_done_is_told(client, folder):
+    hasher = GPHasher(**SETTINGS, executor=client).fit(folder)
+    assert len(hasher.traffic_) == 2
+    for seen in hasher.traffic_.values():
+        assert seen.rows >= N // 3
+        assert seen.received > 0
+        assert seen.seconds["refresh"] > 0
+
+
+def test_a_killed_worker_is_survived(tmp_path, folder, local):
+    """With its codes kept, and without; the posterior reaches an equally good fixed point."""
+    with clusters.running(tmp_path, 3) as running, distributed.Client(running.address) as client:
+        for checkpoint in (None, tmp_path / "run"):
+            seen = []
+
+            def kill(sweep, seen=seen):
+                seen.append(sweep)
+                if sweep.number == 3:
+                    running.kill_worker()
+
+            hasher = GPHasher(**SETTINGS, executor=client, checkpoint=checkpoint, callback=kill).fit(folder)
+            assert [sweep.number for sweep in seen] == list(range(1, len(seen) + 1))
+            assert hasher.sweeps_[-1].change < 0.1
+            rest = digits.X[N:], digits.y[N:]
+            assert hasher.score(*rest) > local["labels"].score(*rest) - 0.02
+            assert hasher.leave_one_out_score_ == pytest.approx(local["labels"].leave_one_out_score_, abs=0.05)
+
+
+def test_a_worker_killed_before_the_first_sweep_is_survived(tmp_path, folder, local, monkeypatch):
+    with clusters.running(tmp_path, 2) as running, distributed.Client(running.address) as client:
+        hold, calls = cluster_module.DaskExecutor.hold, []
+
+        def holding(self, pieces):
+            held = hold(self, pieces)
+            calls.append(len(pieces))
+            if len(calls) == 5:  # the blocks of all rows
+                running.kill_worker()
+            return held
+
+        monkeypatch.setattr(cluster_module.DaskExecutor, "hold", holding)
+        assert_same_model(GPHasher(**SETTINGS, executor=client).fit(folder), local["labels"])
+        assert len(calls) > 5
+
+
+CLIENT = """
+import os, signal, sys
+from gphash import GPHasher
+
+def die(sweep):
+    if sweep.number == 4:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+GPHasher(**{settings!r}, executor={address!r}, checkpoint={checkpoint!r}, callback=die).fit({folder!r})
+"""
+
+
+def test_a_client_that_was_killed_goes_on_from_its_checkpoint(tmp_path, cluster, client, folder, local):
+    checkpoint = str(tmp_path / "run")
+    code = CLIENT.format(settings=SETTINGS, address=cluster.address, checkpoint=checkpoint, folder=str(folder))
+    died = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=False, capture_output=True)
+    assert died.returncode == -signal.SIGKILL, died.stderr.decode()
+    assert os.path.exists(checkpoint)
+    assert list((tmp_path / "run.blocks").rglob("*.codes"))
+    numbers = []
+    hasher = GPHasher(**SETTINGS, executor=client, checkpoint=checkpoint, callback=lambda s: numbers.append(s.number))
+    hasher.fit(folder)
+    assert numbers[0] > 1
+    rest = digits.X[N:], digits.y[N:]
+    assert hasher.score(*rest) > local["labels"].score(*rest) - 0.02
+
+
+def test_blocks_lost_again_and_again_are_an_error_that_says_what_to_do(client, monkeypatch):
+    def gone(self, *_):
+        raise BlocksLostError("the worker is gone")
+
+    monkeypatch.setattr(cluster_module.DaskExecutor, "map_and_sum", gone)
+    with pytest.raises(cluster_module.ClusterError, match=r"again and again.* GB, which workers share; give more"):
+        GPHasher(**SETTINGS, executor=client).fit(X, Y)
+
+
+def test_another_version_is_refused(client, monkeypatch):
+    monkeypatch.setattr(cluster_module, "__version__", "99.0")
+    with pytest.raises(cluster_module.ClusterError, match=r"has gphash .*, and this is 99\.0; install the same on all"):
+        GPHasher(**SETTINGS, executor=client).fit(X, Y)
+
+
+def test_a_worker_without_the_package_is_refused(client, monkeypatch):
+    def hide():
+        import sys
+
+        sys.modules["gphash.version"] = None
+
+    def show():
+        import sys
+
+        del sys.modules["gphash.version"]
+
+    client.run(hide)
+    try:
+        with pytest.raises(cluster_module.ClusterError, match="has no gphash; install it there: pip install gphash=="):
+            GPHasher(**SETTINGS, executor=client).fit(X, Y)
+    finally:
+        client.run(show)
+
+
+def test_bad_clusters_are_refused(tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match=r"executor=3; give a dask.distributed.Client, the address"):
+        GPHasher(**SETTINGS, executor=3).fit(X, Y)
+    with pytest.raises(cluster_module.ClusterError, match=r"no Dask scheduler answers at 'tcp://127\.0\.0\.1:9'"):
+        GPHasher(**SETTINGS, executor="tcp://127.0.0.1:9").fit(X, Y)
+    monkeypatch.setattr(cluster_module, "WAITING", 0.5)
+    with clusters.running(tmp_path, 1) as running:
+        running.kill_worker()
+        with pytest.raises(cluster_module.ClusterError, match="has no worker; start some: dask worker"):
+            GPHasher(**SETTINGS, executor=running.address).fit(X, Y)
+
+
+def test_bad_rows_are_named(client, tmp_path):
+    bad = X.copy()
+    bad[333, 3] = np.nan
+    with pytest.raises(ValueError, match="contains NaN or infinity"):
+        GPHasher(**SETTINGS, executor=client).fit(da.from_array(bad, chunks=(200, 64)), Y)
+    with pytest.raises(ValueError, match="dask array of shape"):
+        GPHasher(**SETTINGS, executor=client).fit(da.from_array(X.reshape(-1), chunks=200), Y)
+    np.save(tmp_path / "a.npy", X)
+    np.save(tmp_path / "b.npy", bad)
+    with pytest.raises(ValueError, match=r"b\.npy"):
+        GPHasher(**SETTINGS, executor=client).fit(tmp_path, np.concatenate([Y, Y]))
+    np.save(tmp_path / "b.npy", X[:, :60])
+    with pytest.raises(ValueError, match=r"b\.npy.*60"):
+        GPHasher(**SETTINGS, executor=client).fit(tmp_path, np.concatenate([Y, Y]))
+
+
+def test_only_the_shared_solver_runs_on_a_cluster(client):
+    with pytest.raises(ValueError, match="solver='blockwise' works on one machine only"):
+        GPHasher(**SETTINGS, executor=client, solver="blockwise").fit(X, Y)
