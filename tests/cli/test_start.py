@@ -18,6 +18,7 @@ from tests.cli.running import COMMAND, ENVIRONMENT, inside
 COMMANDS = (
     "fit", "encode", "evaluate", "index", "search", "serve", "info", "data", "compare", "reproduce", "demo",
 )  # fmt: skip
+STORE = ("store load", "store search", "store info", "store verify", "store migrate", "store drop")
 HEAVY = ("numpy", "scipy", "sklearn", "numba", "matplotlib", "PIL", "fastapi", "uvicorn")
 
 
@@ -53,9 +54,9 @@ def test_help_answers_at_once(arguments):
     assert min(seconds() for _ in range(3)) < 0.5
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "store"] + list(STORE))
 def test_every_command_has_help_with_an_example(name):
-    found = inside(name, "--help")
+    found = inside(*name.split(), "--help")
     assert found.exit_code == 0
     assert f"gphash {name}" in found.stdout.split("Examples:")[1]
     assert "--debug" in found.stdout

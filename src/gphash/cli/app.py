@@ -85,6 +85,7 @@ _expected: dict[Path, int | None] = {}
 def command(
     *examples: str,
     interrupted: Callable[[Mapping[str, Any]], str | None] = lambda given: None,
+    within: typer.Typer = app,
 ) -> Callable[[Callable[P, None]], Callable[P, None]]:
     """Enter a command whose errors are one line that says what to do, unless --debug is given.
 
@@ -94,6 +95,8 @@ def command(
         Command lines that end its help.
     interrupted
         From the command's arguments to what is said after Ctrl-C; if that is None, what was written is.
+    within
+        The application itself, or a group of commands.
     """
 
     def enter(function: Callable[P, None]) -> Callable[P, None]:
@@ -118,7 +121,7 @@ def command(
                     raise typer.Exit(1) from error
 
         # The first character keeps lines as they are.
-        return app.command(epilog="\n  ".join(["\b\nExamples:", *examples]))(guarded)
+        return within.command(epilog="\n  ".join(["\b\nExamples:", *examples]))(guarded)
 
     return enter
 

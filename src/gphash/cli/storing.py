@@ -1,9 +1,9 @@
 """Commands on codes in PostgreSQL: store load, search, info, verify, migrate, drop."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, ParamSpec
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from gphash.datasets.sources import Source
     from gphash.stores.postgres_index import PostgresIndex
     from gphash.stores.tables import Options
-
-P = ParamSpec("P")
 
 BLOCK = 64  # rows that are searched between two words on progress
 VARIABLE = "GPHASH_DATABASE"
@@ -75,24 +73,11 @@ group = typer.Typer(
 )
 
 
-def command(
-    *examples: str, interrupted: Callable[[Mapping[str, Any]], str | None] = lambda given: "interrupted."
-) -> Callable[[Callable[P, None]], Callable[P, None]]:
-    """Enter a command below `store`; parameters as for `app.command`."""
-
-    def enter(function: Callable[P, None]) -> Callable[P, None]:
-        guarded = app.command(*examples, interrupted=interrupted)(function)
-        # It has been entered into the application itself, and moves on from there.
-        group.registered_commands.append(app.app.registered_commands.pop())
-        return guarded
-
-    return enter
-
-
-@command(
+@app.command(
     "gphash store load digits.index",
     "gphash store load digits.index --name numbers --database postgresql://me@localhost/shop",
     interrupted=lambda given: "interrupted; the store is there with all its items, or not at all.",
+    within=group,
 )
 def load(
     index: Index,
@@ -138,9 +123,10 @@ def load(
     )
 
 
-@command(
+@app.command(
     "gphash store search digits-16.gph digits:test --name digits -k 5",
     "gphash store search photos.gph cat.jpg --name photos --table products --where 'price < %s' --param 10",
+    within=group,
 )
 def search(
     model: Model,
@@ -197,7 +183,7 @@ def search(
         _print(found, ranking)
 
 
-@command("gphash store info --name digits")
+@app.command("gphash store info --name digits", within=group)
 def info(
     name: Name,
     database: Database = "",
@@ -222,7 +208,7 @@ def info(
     shown.facts([*lines, ("version", f"{meta.version}"), ("created", f"{meta.created:%Y-%m-%d %H:%M:%S %z}")])
 
 
-@command("gphash store verify --name digits")
+@app.command("gphash store verify --name digits", within=group)
 def verify(
     name: Name,
     database: Database = "",
@@ -242,9 +228,10 @@ def verify(
         shown.say(f"the store {name!r} is whole: {n_items:,} items")
 
 
-@command(
+@app.command(
     "gphash store migrate --name digits",
     interrupted=lambda given: "interrupted; the store is of the old version, or of the new one.",
+    within=group,
 )
 def migrate(
     name: Name,
@@ -268,9 +255,10 @@ def migrate(
         shown.say(f"the store {name!r} was of version {before}, and is of version {VERSION} now")
 
 
-@command(
+@app.command(
     "gphash store drop --name digits",
     interrupted=lambda given: "interrupted; the store is there with all its items, or gone.",
+    within=group,
 )
 def drop(
     name: Name,
