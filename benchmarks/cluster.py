@@ -11,9 +11,6 @@ sizes. docs/scaling.md explains the plan.
 
 import argparse
 import contextlib
-import os
-import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -27,6 +24,10 @@ from measuring import best, descriptors
 
 from gphash import GPHasher
 from gphash.execution.cluster import DaskExecutor
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tests import clusters
 
 FEATURES = 512
 BLOCK_FILE = 25_000  # rows
@@ -328,25 +329,10 @@ def folder_of_blocks(n_rows: int) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def cluster(n_workers: int = 2) -> Iterator[str]:
-    """A scheduler and workers of one thread each, all processes of their own, on loopback."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": Path(__file__).parent}
-    command = [sys.executable, "-m", "distributed.cli"]
-    scheduler = [f"{command[-1]}.dask_scheduler", "--host", "127.0.0.1", "--port", address.rpartition(":")[2]]
-    workers = [f"{command[-1]}.dask_worker", address, "--nthreads", "1", "--no-dashboard"]
-    with contextlib.ExitStack() as stack:
-        for arguments in ([*scheduler, "--no-dashboard"], *[workers] * n_workers):
-            process = subprocess.Popen(
-                [*command[:-1], *arguments], env=os.environ | {"PYTHONWARNINGS": "ignore"}, **quiet
-            )
-            stack.callback(process.wait)
-            stack.callback(process.terminate)
-        with distributed.Client(address, timeout=30) as client:
-            client.wait_for_workers(n_workers, timeout=60)
-        yield address
+def cluster() -> Iterator[str]:
+    """A scheduler and two workers of one thread each, all processes of their own, on loopback."""
+    with tempfile.TemporaryDirectory(prefix="gphash-") as folder, clusters.running(Path(folder)) as running:
+        yield running.address
 
 
 if __name__ == "__main__":

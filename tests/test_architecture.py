@@ -23,7 +23,7 @@ LAYERS = [
     {"checkpoint"},
     {"estimator", "baselines"},
     {"methods"},
-    {"experiments", "gallery"},
+    {"experiments", "gallery", "bulk"},
     {"server"},
     {"cli", "__main__"},
 ]

@@ -49,6 +49,9 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     takes: ClassVar[tuple[str, ...]] = ("labels", "tags", "pairs")
     """Kinds of supervision that `fit` can use; with none, it learns from X alone and ignores y."""
 
+    whereabouts: ClassVar[tuple[str, ...]] = ()
+    """Parameters that say where training is done, not what: a file does not keep them."""
+
     hash_function_: Function
     n_bits: int
     n_jobs: int | None
@@ -140,7 +143,8 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         """
         check_is_fitted(self, "hash_function_")
         names = [str(name) for name in self.feature_names_in_] if hasattr(self, "feature_names_in_") else None
-        parameters = {name: value for name, value in self.get_params(deep=False).items() if _plain(value)}
+        given = self.get_params(deep=False).items()
+        parameters = {name: value for name, value in given if name not in self.whereabouts and _plain(value)}
         remarks = {"parameters": parameters, "feature_names": names, "learned": self._remarks(), "origin": origin}
         return persistence.write(path, KIND, *self._content(), remarks)
 

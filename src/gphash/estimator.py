@@ -112,6 +112,7 @@ class GPHasher(Hasher):
     (497, 2)
     """
 
+    whereabouts = ("executor",)
     hash_function_: HashFunction
 
     def __init__(

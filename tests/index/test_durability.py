@@ -231,7 +231,7 @@ def test_compaction_that_fails_by_itself_is_no_failed_change(path, monkeypatch):
     monkeypatch.setattr(Path, "stat", sized(Path.stat, path, 0))
     with HammingIndex.open(path, writable=True) as index:
         with monkeypatch.context() as patch:
-            patch.setattr(storage, "_write", full)
+            patch.setattr(storage, "write", full)
             with pytest.warns(RuntimeWarning, match="could not be folded.*No space"):
                 index.add(codes(1, 2), [100, 101])
             assert index.remove([5]) == 1  # not tried again before the journal has doubled
@@ -242,7 +242,7 @@ def test_compaction_that_fails_by_itself_is_no_failed_change(path, monkeypatch):
         index.remove(range(103, 111))
         found = contents(index)
         with monkeypatch.context() as patch:
-            patch.setattr(storage, "_write", full)
+            patch.setattr(storage, "write", full)
             with pytest.warns(RuntimeWarning, match="nothing is lost"):
                 index.close()
     assert stored(path) == found

@@ -38,7 +38,8 @@ app = typer.Typer(
 
 DATA = (
     "What to read rows from: a known data set and split (digits:train, cifar10:test, mnist …), a folder of pictures, "
-    "a picture, or a file .npy, .npz, .csv or .parquet."
+    "a picture, or a file .npy, .npz, .csv or .parquet; to fit, encode and index also a folder of .npy or .parquet "
+    "blocks, or a Zarr array."
 )
 
 

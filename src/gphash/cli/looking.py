@@ -36,10 +36,15 @@ class Place(NamedTuple):
     complete: bool
 
 
-@app.command("gphash info digits-16.gph")
+@app.command("gphash info digits-16.gph", "gphash info /shared/index")
 def info(
     file: Annotated[
-        Path, Argument(metavar="FILE", help="A model, index, items, checkpoint, report or cache.", show_default=False)
+        Path,
+        Argument(
+            metavar="FILE",
+            help="A model, index, items, checkpoint, report or cache; or a folder made of a folder of blocks.",
+            show_default=False,
+        ),
     ],
     as_json: Json = False,
     quiet: Quiet = False,
@@ -49,9 +54,7 @@ def info(
 
     Only the header is read; gphash verifies the content whenever it uses a file.
     """
-    if file.is_dir():
-        raise ValueError(f"{str(file)!r} is a folder; gphash data {file} describes a folder of pictures.")
-    told = _explained(file)
+    told = _parts(file) if file.is_dir() else _explained(file)
     if as_json:
         shown.emit(told)
         return
@@ -203,6 +206,23 @@ def _explained(path: Path) -> dict[str, Any]:
     if magic.lstrip()[:1] == b"{":
         return {**told, **_report(path)}
     raise ValueError(f"{str(path)!r} is no file of gphash.")
+
+
+def _parts(folder: Path) -> dict[str, Any]:
+    """A folder with a file for every block of a table."""
+    from gphash.index import parts
+
+    if not parts.is_folder_of_parts(folder):
+        raise ValueError(f"{str(folder)!r} is a folder; gphash data {folder} describes a folder of pictures.")
+    manifest = parts.read_manifest(folder)
+    there = [path for block in manifest.blocks if (path := folder / block.file).is_file()]
+    told: dict[str, Any] = {"folder": str(folder), "bytes": sum(path.stat().st_size for path in there)}
+    told |= {"kind": f"{manifest.kind} of a folder of blocks", "finished": manifest.finished}
+    told |= {"rows": manifest.n_rows, "bits": manifest.n_bits, "files": len(manifest.blocks), "files_there": len(there)}
+    told |= {"model": manifest.model, "source": manifest.source}
+    if not manifest.finished:
+        told["remark"] = "interrupted; run the same command again to go on where it stopped"
+    return told
 
 
 def _container(described: "Description") -> dict[str, Any]:

@@ -10,8 +10,10 @@ from gphash.cli import app, shown, training
 from gphash.cli.app import Argument, BadParameter, Data, DataDir, Debug, Json, Model, Option, Quiet, Threads
 
 if TYPE_CHECKING:
+    from gphash.contract import Hasher
     from gphash.gallery.gallery import Gallery
     from gphash.gallery.records import Neighbour, Query
+    from gphash.index.parts import PartedIndex
 
 PICTURES = (".png", ".svg", ".pdf")
 
@@ -39,22 +41,36 @@ class Found(NamedTuple):
     neighbours: "list[Neighbour]"
 
 
-Index = Annotated[Path, Argument(metavar="INDEX", help="An index, as gphash index writes it.", show_default=False)]
+Index = Annotated[
+    Path,
+    Argument(metavar="INDEX", help="An index, as gphash index writes it: a file or a folder.", show_default=False),
+]
 ModelPath = Annotated[
     Path | None, Option("--model", metavar="MODEL", help="Where the model is, if not where it was.", show_default=False)
 ]
 
 
-@app.command("gphash index digits-16.gph digits -o digits.index")
+@app.command(
+    "gphash index digits-16.gph digits -o digits.index",
+    "gphash index photos.gph /shared/blocks -o /shared/index --cluster tcp://10.0.0.1:8786",
+    interrupted=training.goes_on,
+)
 def index(
     model: Model,
     data: Data,
     output: Annotated[
-        Path | None, Option("--output", "-o", metavar="FILE", help="The index; DATA.index if not given.")
+        Path | None,
+        Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="The index; DATA.index if not given. For blocks a folder, DATA-index.",
+        ),
     ] = None,
     discard_added: Annotated[
         bool, Option("--discard-added", help="Replace an index although items were added to it, and lose them.")
     ] = False,
+    cluster: training.ClusterAddress = None,
     threads: Threads = -1,
     data_dir: DataDir = None,
     as_json: Json = False,
@@ -63,8 +79,14 @@ def index(
 ) -> None:
     """Encode rows into an index to search in.
 
-    Labels and small pictures are kept beside it; large pictures stay in their folder.
+    Labels and small pictures are kept beside it; large pictures stay in their folder. Of a folder of blocks, every
+    block NAME becomes a file NAME.index in a folder, to be searched as one; stopped, the same command goes on with what
+    is left.
     """
+    if training.has_blocks(data, cluster):
+        target = output or Path(f"{app.stem(data)}-index")
+        training.in_bulk("index", model, data, target, cluster, threads, as_json, quiet)
+        return
     target = app.destination(output or Path(f"{app.stem(data)}.index"), "index", model, data)
     hasher = training.load(model, threads)
     source = training.read(data, data_dir, threads, quiet)
@@ -87,7 +109,11 @@ def index(
     )
 
 
-@app.command("gphash search digits.index id:7", "gphash search photos.index cat.jpg -k 20 --show found.png")
+@app.command(
+    "gphash search digits.index id:7",
+    "gphash search photos.index cat.jpg -k 20 --show found.png",
+    "gphash search /shared/index rows.npy",
+)
 def search(
     index: Index,
     query: Annotated[
@@ -113,8 +139,17 @@ def search(
 ) -> None:
     """Find the nearest items of a picture, a row or an item.
 
-    Bits are shown as they differ from the query's: a dot is a bit that agrees.
+    Bits are shown as they differ from the query's: a dot is a bit that agrees. In an index of a folder of blocks, ids
+    are numbers of rows, and QUERY is a file .npy or id:7.
     """
+    from gphash.index import parts
+
+    if parts.is_folder_of_parts(index):
+        if label is not None or show is not None:
+            raise BadParameter("--label and --show: an index of a folder of blocks knows neither labels nor pictures.")
+        n_bits, results = _search_parts(index, query, k, ranking, radius, model)
+        _tell(results, n_bits, ranking, as_json)
+        return
     if show is not None:
         _check_sheet(show, query)
         app.destination(show, "drawing of gphash", index, query, model, option="--show")
@@ -132,13 +167,96 @@ def search(
         if show is not None:
             _draw(gallery, results, query, show)
         n_bits = gallery.n_bits
-    if as_json:
-        shown.emit({"ranking": ranking.value, "results": [_plain(found, n_bits) for found in results]})
-    else:
-        for found in results:
-            _print(found, n_bits, ranking)
+    _tell(results, n_bits, ranking, as_json)
     if show is not None and not as_json:
         shown.say(f"wrote {show}")
+
+
+def _tell(results: list[Found], n_bits: int, ranking: Ranking, as_json: bool) -> None:
+    if as_json:
+        shown.emit({"ranking": ranking.value, "results": [_plain(found, n_bits) for found in results]})
+        return
+    for found in results:
+        _print(found, n_bits, ranking)
+
+
+def _search_parts(
+    folder: Path, text: str, k: int, ranking: Ranking, radius: int | None, model: Path | None
+) -> tuple[int, list[Found]]:
+    """Length of a code, and neighbours in an index of many files."""
+    from gphash.index import parts
+
+    index = parts.PartedIndex.open(folder)
+    hasher = training.load(model or folder / parts.MODEL, -1)
+    if hasher.fingerprint_ != index.model:
+        raise ValueError(f"--model {str(model)!r} is not the model of {str(folder)!r}; leave it out, or give that one.")
+    if ranking is Ranking.EXPECTED and not hasattr(hasher, "bit_probabilities"):
+        raise ValueError("--ranking expected: the model tells no probabilities; give hamming.")
+    found = []
+    for name, query in _plain_queries(index, hasher, text, ranking):
+        found.append(Found(name, query, _neighbours(index, query, k, ranking, radius)))
+    return index.n_bits, found
+
+
+def _plain_queries(
+    index: "PartedIndex", hasher: "Hasher", text: str, ranking: Ranking
+) -> "Iterator[tuple[str, Query]]":
+    """Queries of an index that knows codes only."""
+    from gphash.gallery.records import Query
+
+    if text.startswith("id:"):
+        number = _id(text)
+        if ranking is Ranking.EXPECTED:
+            raise ValueError(f"QUERY {text!r} has a code, and no probabilities; give --ranking hamming.")
+        try:
+            code = index.codes_of([number])[0]
+        except KeyError as error:
+            raise ValueError(f"QUERY {text!r}: there is no such item; ids go from 0 to {len(index) - 1}.") from error
+        yield text, Query(code, None, id=number)
+        return
+    if Path(text).suffix != ".npy" or not Path(text).is_file():
+        raise ValueError(f"QUERY {text!r}; in an index of a folder of blocks, give a file .npy of rows, or id:NUMBER.")
+    rows = _rows(text)
+    codes = hasher.encode(rows)
+    chances = hasher.bit_probabilities(rows) if ranking is Ranking.EXPECTED else [None] * len(rows)
+    for number, (code, chance) in enumerate(zip(codes, chances, strict=True)):
+        yield _row_name(text, number, len(rows)), Query(code, chance)
+
+
+def _neighbours(
+    index: "PartedIndex", query: "Query", k: int, ranking: Ranking, radius: int | None
+) -> "list[Neighbour]":
+    import numpy as np
+
+    from gphash.gallery.records import Neighbour
+
+    code = query.code[None]
+    allowed = None if radius is None else index.within(code, radius).ids
+    wanted = k + (query.id is not None)  # of which an item that is the query is left out
+    if query.probabilities is not None:
+        ids, distances = index.search_expected(query.probabilities[None], wanted, allowed=allowed)
+    else:
+        ids, distances = index.search(code, wanted, allowed=allowed)
+    kept = ids[0] != query.id if query.id is not None else np.ones(ids.shape[1], bool)
+    ids, distances = ids[0, kept][:k], distances[0, kept][:k]
+    bits = np.unpackbits(index.codes_of(ids), axis=1, count=index.n_bits)
+    return [
+        Neighbour(int(one), float(distance), (), "".join(map(str, own)), None, False)
+        for one, distance, own in zip(ids, distances, bits, strict=True)
+    ]
+
+
+def _rows(path: str) -> Any:
+    """Rows of a file .npy."""
+    from gphash.datasets import tables
+
+    rows = tables.read_npy(Path(path)).X
+    assert rows is not None  # such a file has nothing else
+    return rows
+
+
+def _row_name(path: str, number: int, n_rows: int) -> str:
+    return path if n_rows == 1 else f"{path}, row {number}"
 
 
 def _queries(gallery: "Gallery", text: str, seed: int | None) -> "Iterator[tuple[str, Query]]":
@@ -151,12 +269,9 @@ def _queries(gallery: "Gallery", text: str, seed: int | None) -> "Iterator[tuple
     elif not Path(text).is_file():
         raise ValueError(f"QUERY {text!r} is no file; give a picture, a file .npy, id:NUMBER, or random.")
     elif Path(text).suffix == ".npy":
-        from gphash.datasets import tables
-
-        rows = tables.read_npy(Path(text)).X
-        assert rows is not None  # such a file has nothing else
+        rows = _rows(text)
         for number, row in enumerate(rows):
-            yield text if len(rows) == 1 else f"{text}, row {number}", gallery.query(features=row)
+            yield _row_name(text, number, len(rows)), gallery.query(features=row)
     else:
         yield text, gallery.query(picture=Path(text))
 

@@ -1,28 +1,72 @@
 """Commands about models: fit, encode, evaluate."""
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from gphash import methods
 from gphash.cli import app, shown
 from gphash.cli.app import BadParameter, Data, DataDir, Debug, Json, Model, Option, Quiet, Seed, Threads, Verbose
+from gphash.datasets import registry
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from gphash.bulk import Made
     from gphash.contract import Hasher
     from gphash.datasets.sources import Source
 
 BLOCK = 8192  # rows encoded between two signs of progress
-ELSEWHERE = {"n_bits": "--bits", "random_state": "--seed", "n_jobs": "--threads", "checkpoint": "--checkpoint"}
+PHASES = 4  # of training that are shown of every worker
+ELSEWHERE = {
+    "n_bits": "--bits",
+    "random_state": "--seed",
+    "n_jobs": "--threads",
+    "checkpoint": "--checkpoint",
+    "executor": "--cluster",
+}
 NOT_HERE = {*ELSEWHERE, "callback"}
+
+BLOCKS = "a folder of .npy or .parquet blocks, or a Zarr array"
+ClusterAddress = Annotated[
+    str | None,
+    Option(
+        "--cluster",
+        metavar="ADDRESS",
+        help=f"Work on a Dask cluster, whose scheduler has this address; DATA is {BLOCKS} that all workers see.",
+        show_default=False,
+    ),
+]
+
+
+class Lesson(NamedTuple):
+    """What is learned from.
+
+    name
+        DATA as it was given.
+    X
+        The rows, or the folder that has them.
+    y
+        Labels, tags or pairs; None for a method that learns without.
+    shape
+        Rows and features.
+    origin
+        What the model keeps of it.
+    """
+
+    name: str
+    X: Any
+    y: Any
+    shape: tuple[int, int]
+    origin: dict[str, Any]
 
 
 @app.command(
     "gphash fit digits:train --bits 16",
     "gphash fit photos/ -o photos.gph --checkpoint photos.run",
+    "gphash fit /shared/blocks --cluster tcp://10.0.0.1:8786",
     interrupted=lambda given: app.AGAIN if given["checkpoint"] else None,
 )
 def fit(
@@ -46,6 +90,7 @@ def fit(
         Path | None,
         Option(metavar="FILE", help="Keep the state of training here; an interrupted run goes on from it."),
     ] = None,
+    cluster: ClusterAddress = None,
     seed: Seed = 0,
     threads: Threads = -1,
     data_dir: DataDir = None,
@@ -56,45 +101,54 @@ def fit(
 ) -> None:
     """Learn codes from rows, and write the model.
 
-    Rows come with class labels, tags or judged pairs; some methods need none. The model is one file.
+    Rows come with class labels, tags or judged pairs; some methods need none. The model is one file. For more rows than
+    one machine can hold, DATA is a folder of blocks: .npy files with NAME.labels.npy beside them, .parquet files, or a
+    Zarr array. The blocks stay where they are, and with --cluster its workers read them.
     """
     named = "" if method == "gph" else f"-{method}"
     given = app.settings(option)
     target = app.destination(output or Path(f"{app.stem(data)}{named}-{bits}.gph"), "model", data, checkpoint)
-    hasher = _hasher(method, bits, seed, threads, given, checkpoint)
-    source = read(data, data_dir, threads, quiet)
-    taught = _supervision(hasher, method, source)
+    hasher = _hasher(method, bits, seed, threads, given, checkpoint, cluster)
+    if has_blocks(data, cluster):
+        lesson = _lesson_of_blocks(hasher, method, data)
+    else:
+        lesson = _lesson(hasher, method, read(data, data_dir, threads, quiet))
+    n_rows, n_features = lesson.shape
     if hasattr(hasher, "n_inducing") and "n_inducing" not in given:
-        hasher.n_inducing = min(hasher.n_inducing, len(source.X))  # more would be a warning that nobody asked for
-    label = f"fitting {method}, {bits} bits, to {len(source.X):,} rows of {source.X.shape[1]:,} features"
+        hasher.n_inducing = min(hasher.n_inducing, n_rows)  # more would be a warning that nobody asked for
+    label = f"fitting {method}, {bits} bits, to {n_rows:,} rows of {n_features:,} features"
     began = time.perf_counter()
     with shown.Sweeps(label, getattr(hasher, "max_sweeps", None), quiet, verbose) as watch:
         if hasattr(hasher, "callback"):
             hasher.callback = watch
-        hasher.fit(source.X, taught)
+        if cluster is not None:
+            hasher.executor = cluster
+        hasher.fit(lesson.X, lesson.y)
     seconds = time.perf_counter() - began
-    fingerprint = hasher.save(target, origin_of(source))
+    fingerprint = hasher.save(target, lesson.origin)
     score = getattr(hasher, "leave_one_out_score_", None)
+    traffic = getattr(hasher, "traffic_", {})
     if as_json:
         shown.emit(
             {
                 "model": str(target),
                 "fingerprint": fingerprint,
                 "method": method,
-                "data": source.name,
-                "rows": len(source.X),
-                "features": source.X.shape[1],
+                "data": lesson.name,
+                "rows": n_rows,
+                "features": n_features,
                 "bits": bits,
                 "seconds": seconds,
                 "sweeps": len(getattr(hasher, "sweeps_", ())),
                 "leave_one_out_score": score,
                 "parameters": {name: value for name, value in hasher.get_params().items() if name not in NOT_HERE},
+                "workers": {worker: done._asdict() for worker, done in traffic.items()},
             }
         )
         return
     told = [
-        ("rows", f"{len(source.X):,}"),
-        ("features", f"{source.X.shape[1]:,}"),
+        ("rows", f"{n_rows:,}"),
+        ("features", f"{n_features:,}"),
         ("bits", f"{bits}"),
         ("time", shown.duration(seconds)),
     ]
@@ -103,20 +157,54 @@ def fit(
     if verbose:
         told += [(f"  {phase}", shown.duration(taken)) for phase, taken in getattr(hasher, "seconds_", {}).items()]
     shown.facts(told)
+    if traffic and not quiet:
+        _print_traffic(traffic)
     shown.say(f"wrote {target} ({shown.size(target.stat().st_size)})")
 
 
-@app.command("gphash encode digits-16.gph digits:test -o codes.npy")
+def _print_traffic(traffic: dict[str, Any]) -> None:
+    """What every worker got and did: the phases that took most of the time, and the rest together."""
+    totals: dict[str, float] = {}
+    for done in traffic.values():
+        for phase, seconds in done.seconds.items():
+            totals[phase] = totals.get(phase, 0.0) + seconds
+    phases = sorted(totals, key=lambda phase: -totals[phase])[:PHASES]
+    rows = []
+    for worker, done in sorted(traffic.items()):
+        spent = [done.seconds.get(phase, 0.0) for phase in phases]
+        rest = sum(done.seconds.values()) - sum(spent)
+        times = (shown.duration(seconds) for seconds in (*spent, rest))
+        rows.append(shown.Cells((worker, f"{done.rows:,}", shown.size(done.received), *times)))
+    titles = (phase.replace("_", " ") for phase in phases)
+    shown.table(("worker", "rows, all phases", "received", *titles, "other work"), rows)
+
+
+def goes_on(given: Mapping[str, Any]) -> str | None:
+    """What is said after Ctrl-C of work on a folder of blocks."""
+    return app.AGAIN if _is_folder_of_blocks(given["data"]) else None
+
+
+@app.command(
+    "gphash encode digits-16.gph digits:test -o codes.npy",
+    "gphash encode photos.gph /shared/blocks -o /shared/codes --cluster tcp://10.0.0.1:8786",
+    interrupted=goes_on,
+)
 def encode(
     model: Model,
     data: Data,
     output: Annotated[
         Path | None,
-        Option("--output", "-o", metavar="FILE", help=".npy, or .npz with probabilities; DATA-codes.npy if not given."),
+        Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help=".npy, or .npz with probabilities; DATA-codes.npy if not given. For blocks a folder, DATA-codes.",
+        ),
     ] = None,
     probabilities: Annotated[
         bool, Option("--probabilities", "-p", help="P(bit = 1) as well, in a file .npz: arrays codes, probabilities.")
     ] = False,
+    cluster: ClusterAddress = None,
     threads: Threads = -1,
     data_dir: DataDir = None,
     as_json: Json = False,
@@ -125,8 +213,16 @@ def encode(
 ) -> None:
     """Write the codes of rows.
 
-    They are an array, uint8 [rows, bits / 8], packed in the order of numpy.packbits.
+    They are an array, uint8 [rows, bits / 8], packed in the order of numpy.packbits. Of a folder of blocks, every block
+    NAME becomes a file NAME.codes.npy in a folder; stopped, the same command goes on with what is left.
     """
+    if has_blocks(data, cluster):
+        if probabilities:
+            raise BadParameter(
+                "--probabilities is for rows in one file; of a folder of blocks, codes alone are written."
+            )
+        in_bulk("codes", model, data, output or Path(f"{app.stem(data)}-codes"), cluster, threads, as_json, quiet)
+        return
     import numpy as np
 
     from gphash import files
@@ -166,6 +262,55 @@ def encode(
         return
     told = f"{len(codes):,} rows of {n_bits} bits, {codes.shape[1]} bytes each"
     shown.say(f"wrote {target}: {told}{' and their probabilities' if probabilities else ''}")
+
+
+def in_bulk(
+    kind: str, model: Path, data: str, target: Path, cluster: str | None, threads: int, as_json: bool, quiet: bool
+) -> None:
+    """Make codes or an index of a folder of blocks, a file for every block."""
+    if target.exists() and not target.is_dir():
+        raise BadParameter(f"--output {str(target)!r} is a file; what is made of a folder of blocks is a folder.")
+    if not target.absolute().parent.is_dir():
+        raise BadParameter(f"--output {str(target)!r} lies in a folder that does not exist; make it first.")
+    hasher = load(model, threads)
+    from gphash import bulk
+
+    make = {"codes": bulk.encode, "index": bulk.index}[kind]
+    began = time.perf_counter()
+    with shown.Meter("encoding", quiet) as progress:
+        made = make(hasher, Path(data).expanduser(), target, cluster, progress)
+    seconds = time.perf_counter() - began
+    manifest = made.manifest
+    if as_json:
+        shown.emit(
+            {
+                kind: str(target),
+                "rows": manifest.n_rows,
+                "blocks": len(manifest.blocks),
+                "blocks_made_now": len(manifest.blocks) - made.before,
+                "bits": manifest.n_bits,
+                "seconds": seconds,
+                "model": manifest.model,
+                "workers": {worker: share._asdict() for worker, share in made.workers.items()},
+            }
+        )
+        return
+    if cluster is not None and made.workers and not quiet:
+        _print_shares(made)
+    there = f", {made.before:,} of them there before" if made.before else ""
+    shown.say(
+        f"wrote {target}: {kind} of {manifest.n_rows:,} rows, {manifest.n_bits} bits, in {len(manifest.blocks):,} "
+        f"files{there}"
+    )
+
+
+def _print_shares(made: "Made") -> None:
+    """What every worker has done."""
+    rows = []
+    for worker, share in sorted(made.workers.items()):
+        times = (shown.duration(seconds) for seconds in share.seconds.values())
+        rows.append(shown.Cells((worker, f"{share.blocks:,}", f"{share.rows:,}", *times)))
+    shown.table(("worker", "blocks", "rows", "reading", "encoding", "writing"), rows)
 
 
 @app.command("gphash evaluate digits-16.gph digits:test --plots figures")
@@ -225,13 +370,29 @@ def origin_of(source: "Source") -> dict[str, Any]:
     return {"data": source.name, "rows": len(source.X), "sketch": protocol.sketch(source.X)}
 
 
+def _is_folder_of_blocks(data: str) -> bool:
+    """Whether DATA is a folder of blocks; a name of a known data set is that data set."""
+    from gphash.datasets import blocks
+
+    known = data.partition(":")[0] in registry.DATA_SETS
+    return not known and blocks.is_folder_of_blocks(Path(data).expanduser())
+
+
+def has_blocks(data: str, cluster: str | None) -> bool:
+    """Whether DATA is a folder of blocks, as it must be for a cluster."""
+    found = _is_folder_of_blocks(data)
+    if cluster is not None and not found:
+        raise ValueError(f"--cluster reads rows from {BLOCKS}, and {data!r} is none; leave it out, or give such DATA.")
+    return found
+
+
 def _share_met(model: Path, *sources: "Source | None") -> float | None:
     """About which share of a model's training rows is among others; None if the model does not know them."""
     from gphash import persistence
     from gphash.evaluation import protocol
 
     origin = persistence.describe(model).remarks.get("origin")
-    if origin is None:
+    if origin is None or "sketch" not in origin:
         return None
     return max(protocol.share_met(origin["sketch"], source.X) for source in sources if source is not None)
 
@@ -320,7 +481,13 @@ def _shown(figure: float | None) -> str:
 
 
 def _hasher(
-    method: str, bits: int, seed: int, threads: int, given: dict[str, Any], checkpoint: Path | None
+    method: str,
+    bits: int,
+    seed: int,
+    threads: int,
+    given: dict[str, Any],
+    checkpoint: Path | None,
+    cluster: str | None,
 ) -> "Hasher":
     """A method with its parameters, all of them checked before any row is read."""
     kind = methods.find(method)
@@ -333,6 +500,8 @@ def _hasher(
     if checkpoint is not None and "checkpoint" not in known:
         keeping = [name for name, other in methods.METHODS.items() if "checkpoint" in other().get_params(deep=False)]
         raise ValueError(f"{method} keeps no checkpoints ({', '.join(keeping)} does); leave --checkpoint out.")
+    if cluster is not None and "executor" not in known:
+        raise ValueError(f"{method} trains on one machine, and gph on a cluster, too; leave --cluster out.")
     kept = {} if checkpoint is None else {"checkpoint": checkpoint}
     hasher = kind(n_bits=bits, random_state=seed, n_jobs=threads, **given, **kept)
     nothing: Any = None
@@ -343,6 +512,30 @@ def _hasher(
         if not str(error).startswith("X is None"):
             raise
     return hasher
+
+
+def _lesson(hasher: "Hasher", method: str, source: "Source") -> Lesson:
+    """Rows that are here."""
+    taught = _supervision(hasher, method, source)
+    n_rows, n_features = source.X.shape
+    return Lesson(source.name, source.X, taught, (n_rows, n_features), origin_of(source))
+
+
+def _lesson_of_blocks(hasher: "Hasher", method: str, data: str) -> Lesson:
+    """Rows of a folder, which stay there; of them only the labels are read."""
+    from gphash.datasets import blocks
+
+    if not hasattr(hasher, "executor"):
+        raise ValueError(f"{method} needs all rows at hand, and {data!r} is a folder of blocks, which gph learns from.")
+    table = blocks.open_folder(data)
+    labels = table.labels()
+    if labels is None:
+        raise ValueError(
+            f"{data!r} has neither labels nor tags to learn from; wanted are NAME.labels.npy beside .npy blocks, a "
+            "column label or tags in .parquet blocks, or y or tags in a Zarr group."
+        )
+    origin = {"data": data, "rows": table.n_rows}
+    return Lesson(data, table.folder, labels.y, (table.n_rows, table.n_features), origin)
 
 
 def _supervision(hasher: "Hasher", method: str, source: "Source") -> Any:

@@ -154,6 +154,10 @@ class ArrayPiece:
         """The rows, a copy."""
         return np.ascontiguousarray(self.X[self.selection.rows()])
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # What travels is the piece, not the array.
+        return ArrayPiece, (self.read(), Selection.of(np.arange(len(self)), len(self)))
+
 
 class ArrayTable:
     """An array in memory, checked by whoever hands it in."""

@@ -14,6 +14,7 @@ import sys
 import time
 import uuid
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple, NoReturn, Self, TypeVar
@@ -38,6 +39,7 @@ R = TypeVar("R")
 
 PATIENCE = 1.0  # seconds between two looks at who is still there
 WAITING = 60.0  # seconds to wait for a worker when there is none
+PAUSED = 20.0  # seconds after which a worker that Dask has paused is given up
 SMALL = 1 << 16  # bytes that may travel within a task; more are handed to workers beforehand
 FAN = 4  # sums that are added up in one task
 
@@ -50,7 +52,7 @@ class Traffic(NamedTuple):
     """What one worker has done and got.
 
     rows
-        Rows of raw features that it was given to look after.
+        Rows of raw features that it has read or was given, counted anew in each phase of training.
     received
         Bytes of functions and arguments sent to it.
     seconds
@@ -188,6 +190,7 @@ class DaskExecutor:
         self._undropped: dict[str, list[int]] = {}
         self._batches = 0
         self._homes: dict[str, int] = {}
+        self._paused: dict[str, float] = {}
 
     def __enter__(self) -> Self:
         if not isinstance(self.client, distributed.Client):
@@ -275,9 +278,9 @@ class DaskExecutor:
         calls = len(blocks[0])
         if not calls:
             return iter(())
-        homes = self._homes_of(blocks)
         if not any(isinstance(block, Handle) for column in blocks for block in column):
-            return iter(self._anywhere(work, blocks))
+            return self._anywhere(work, blocks)
+        homes = self._homes_of(blocks)
         outcomes = self._finish(self._submit(work, blocks, homes, _name(work), "list"), homes, _name(work))
         results: list[Any] = [None] * calls
         for home, outcome in outcomes:
@@ -313,15 +316,22 @@ class DaskExecutor:
         ((_, outcome),) = self._finish({"": level[0]}, homes, name)
         return tuple(outcome.value)
 
-    def _anywhere(self, work: Callable[..., R], blocks: Sequence[Sequence[Any]]) -> list[R]:
-        """Calls about nothing that is held, each a task of its own for whoever is free."""
+    def _anywhere(self, work: Callable[..., R], blocks: Sequence[Sequence[Any]]) -> Iterator[R]:
+        """Calls about nothing that is held, each a task of its own for whoever is free; results as they come in."""
         payload = self._pack(work, None)
         name = f"gphash-{_name(work)}-{uuid.uuid4().hex}"
-        futures = {
-            str(place): self.client.submit(_call, payload, serialize_bytes(call), key=f"{name}-{place}", pure=False)
+        futures = deque(
+            self.client.submit(_call, payload, serialize_bytes(call), key=f"{name}-{place}", pure=False)
             for place, call in enumerate(zip(*blocks, strict=True))
-        }
-        return [value for _, value in self._finish(futures, [], _name(work))]
+        )
+        try:
+            while futures:
+                ((_, value),) = self._finish({"": futures[0]}, [], _name(work))
+                futures.popleft()
+                yield value
+        finally:
+            with contextlib.suppress(Exception):
+                self.client.cancel(list(futures), force=True)
 
     def _map(self, work: Callable[..., R], blocks: Sequence[Sequence[Any]], homes: list[str], name: str) -> list[Any]:
         if not homes:
@@ -433,12 +443,25 @@ class DaskExecutor:
         return self.traffic.setdefault(home, Traffic(0, 0, {}))
 
     def _check(self, needed: set[str]) -> None:
-        """Find out whether a worker is gone."""
+        """Find out whether a worker is gone, or will do nothing more for want of memory."""
         living = self._living()
+        if not needed and not living:
+            self._refresh_homes()  # whoever is free does the work: somebody must come
         if gone := needed - set(living):
             for home in gone:
                 self._stores.pop(home, None)
             raise BlocksLostError(f"the worker at {', '.join(sorted(gone))} is gone")
+        now, seen = time.monotonic(), self.client.scheduler_info(n_workers=-1)["workers"]
+        paused = {home for home in needed or living if seen.get(home, {}).get("status") == "paused"}
+        if not needed and len(paused) < len(living):
+            return  # somebody is free
+        self._paused = {home: self._paused.get(home, now) for home in paused}
+        for home, since in self._paused.items():
+            if now - since > PAUSED:
+                raise ClusterError(
+                    f"the worker at {home} is out of memory: Dask has paused it for {PAUSED:.0f} seconds. Give more or "
+                    "larger workers, or a smaller n_inducing."
+                )
 
     def _living(self) -> dict[str, int]:
         """Threads of every worker that is there."""

@@ -95,7 +95,7 @@ class Place:
         # went into the file: `check_writable` finds out when it is wanted.
         self._writer.close()
         self._writer = None
-        mark = _write(self.path, buckets, n_bits, model, self._mark.hex())
+        mark = write(self.path, buckets, n_bits, model, self._mark.hex())
         self.begin(None)
         return mark
 
@@ -182,7 +182,7 @@ def save_index(path: str | os.PathLike[str], buckets: Buckets, n_bits: int, mode
                 raise FileExistsError(f"{str(before)!r} is no journal of an index, and would be in the way of one.")
             with contextlib.suppress(FormatError):
                 folded = journal.read(before).mark.hex()
-        mark = _write(target, buckets, n_bits, model, folded)
+        mark = write(target, buckets, n_bits, model, folded)
         before.unlink(missing_ok=True)
     return mark
 
@@ -227,7 +227,8 @@ def _journal_for(path: Path, folded: str | None) -> journal.Contents | None:
     return None if contents.mark.hex() == folded else contents
 
 
-def _write(path: Path, buckets: Buckets, n_bits: int, model: str | None, folded: str | None) -> str:
+def write(path: Path, buckets: Buckets, n_bits: int, model: str | None, folded: str | None) -> str:
+    """Write an index whole, without a lock, and return its fingerprint; `folded` is the journal that it replaces."""
     meta: dict[str, Any] = {"n_bits": n_bits, "model": model, "folded": folded}
     arrays: dict[str, NDArray[Any]] = {"codes": buckets.codes, "starts": buckets.starts, "ids": buckets.ids}
     return persistence.write(path, KIND, meta, arrays)

@@ -1,0 +1,242 @@
+"""Folders of blocks from the command line, in this process and on a real cluster: fit, encode, index, search, info."""
+
+import contextlib
+
+import numpy as np
+import pytest
+
+from gphash import HammingIndex, load
+from gphash.cli import shown
+from gphash.index.parts import read_manifest
+from tests import clusters
+from tests.cli.running import QUICK, gphash, inside, told
+from tests.digits import X, y
+
+FIT = ("fit", "blocks", "--bits", 8, "--set", "block_size=256", *QUICK)
+
+
+def write_blocks(folder):
+    folder.mkdir()
+    for number, start in enumerate(range(0, 1797, 300)):
+        np.save(folder / f"block-{number}.npy", X[start : start + 300].astype(np.float32))
+        np.save(folder / f"block-{number}.labels.npy", y[start : start + 300])
+
+
+def failed(*arguments, cwd, code=1):
+    """What a command that fails says: one line."""
+    with contextlib.chdir(cwd):
+        found = inside(*arguments)
+    assert found.exit_code == code, found.output
+    assert found.stdout == ""
+    (line,) = [line for line in found.stderr.splitlines() if not line.startswith("fitting ")]
+    return line
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    pytest.importorskip("distributed", reason="a cluster needs Dask")
+    with clusters.running(tmp_path_factory.mktemp("cluster")) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A folder with blocks, a model of them, and queries."""
+    folder = tmp_path_factory.mktemp("trained")
+    write_blocks(folder / "blocks")
+    np.save(folder / "rows.npy", X[:3].astype(np.float32))
+    told(*FIT, "-o", "near.gph", cwd=folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def indexed(trained):
+    told("index", "near.gph", "blocks", cwd=trained)
+    return trained
+
+
+@pytest.fixture
+def copied(trained, tmp_path):
+    """Blocks and a model that a test may spoil."""
+    write_blocks(tmp_path / "blocks")
+    (tmp_path / "near.gph").write_bytes((trained / "near.gph").read_bytes())
+    return tmp_path
+
+
+def test_a_cluster_trains_the_same_model(trained, cluster):
+    far = told(*FIT, "-o", "far.gph", "--cluster", cluster.address, cwd=trained)
+    assert far["fingerprint"] == load(trained / "near.gph").fingerprint_ == load(trained / "far.gph").fingerprint_
+    assert (far["rows"], far["features"]) == (1797, 64)
+    assert len(far["workers"]) == 2
+    assert all(done["received"] > 0 and done["seconds"] for done in far["workers"].values())
+    assert load(trained / "far.gph").executor is None
+    assert told("info", "far.gph", cwd=trained)["trained_with"] == "1,797 rows of blocks"
+
+
+def test_a_fit_tells_what_every_worker_did(trained, cluster):
+    found = gphash(*FIT, "-o", "shown.gph", "--cluster", cluster.address, cwd=trained)
+    lines = found.stdout.splitlines()
+    (title,) = [line for line in lines if line.startswith("worker")]
+    assert "received" in title
+    assert "other work" in title
+    assert len([line for line in lines if line.startswith("tcp://127.0.0.1:")]) == 2
+    assert lines[-1].startswith("wrote shown.gph")
+
+
+def test_a_model_of_blocks_is_evaluated(trained):
+    report = told("evaluate", "near.gph", "digits:test", "-o", "report.json", cwd=trained)
+    assert report["protocol"]["share_of_training_rows_met"] is None
+
+
+@pytest.mark.parametrize("where", ["here", "cluster"])
+def test_codes_and_index_are_written_block_by_block(trained, tmp_path, where, request):
+    there = () if where == "here" else ("--cluster", request.getfixturevalue("cluster").address)
+    made = told("encode", "near.gph", "blocks", "-o", tmp_path / "codes", *there, cwd=trained)
+    assert (made["rows"], made["blocks"], made["blocks_made_now"], made["bits"]) == (1797, 6, 6, 8)
+    assert sum(share["rows"] for share in made["workers"].values()) == 1797
+    packed = load(trained / "near.gph").encode(X.astype(np.float32))
+    found = [np.load(tmp_path / "codes" / f"block-{number}.codes.npy") for number in range(6)]
+    np.testing.assert_array_equal(np.concatenate(found), packed)
+    again = told("encode", "near.gph", "blocks", "-o", tmp_path / "codes", *there, cwd=trained)
+    assert (again["blocks"], again["blocks_made_now"], again["workers"]) == (6, 0, {})
+
+    told("index", "near.gph", "blocks", "-o", tmp_path / "index", *there, cwd=trained)
+    results = told("search", tmp_path / "index", "rows.npy", "-k", 4, cwd=trained)["results"]
+    wanted = HammingIndex.build(packed, n_bits=8).search(packed[:3], 4)
+    assert [[one["id"] for one in found["neighbours"]] for found in results] == wanted.ids.tolist()
+    assert [[one["distance"] for one in found["neighbours"]] for found in results] == wanted.distances.tolist()
+
+
+def test_people_are_told_what_was_written(trained, cluster, tmp_path):
+    with contextlib.chdir(trained):
+        found = inside("encode", "near.gph", "blocks", "-o", tmp_path / "codes", "--cluster", cluster.address)
+        assert found.exit_code == 0, found.output
+        again = inside("encode", "near.gph", "blocks", "-o", tmp_path / "codes")
+    assert found.stdout.startswith("worker")
+    assert found.stdout.endswith(f"wrote {tmp_path / 'codes'}: codes of 1,797 rows, 8 bits, in 6 files\n")
+    assert again.stdout.endswith("in 6 files, 6 of them there before\n")
+
+
+def test_search_by_id_radius_and_expected_distance(indexed):
+    index = HammingIndex.build(load(indexed / "near.gph").encode(X.astype(np.float32)), n_bits=8)
+    (found,) = told("search", "blocks-index", "id:7", "-k", 5, cwd=indexed)["results"]
+    ids, _ = index.search(index.codes_of([7]), 6)
+    assert [one["id"] for one in found["neighbours"]] == [int(one) for one in ids[0] if one != 7][:5]
+    assert found["neighbours"][0]["bits"] == found["query"]["bits"]
+    near = told("search", "blocks-index", "rows.npy", "-k", 2000, "--radius", 1, cwd=indexed)["results"][0]
+    assert {one["distance"] for one in near["neighbours"]} == {0.0, 1.0}
+    chances = load(indexed / "near.gph").bit_probabilities(X[:3].astype(np.float32))
+    expected = told("search", "blocks-index", "rows.npy", "-k", 5, "--ranking", "expected", cwd=indexed)["results"]
+    assert [[one["id"] for one in found["neighbours"]] for found in expected] == index.search_expected(
+        chances, 5
+    ).ids.tolist()
+    with contextlib.chdir(indexed):
+        shown_to_people = inside("search", "blocks-index", "id:7", "-k", 3).stdout.splitlines()
+    assert shown_to_people[1].split()[0] == "id:7"
+    assert len(shown_to_people) == 6
+
+
+def test_info_explains_the_folder(indexed):
+    found = told("info", "blocks-index", cwd=indexed)
+    assert found["kind"] == "index of a folder of blocks"
+    assert found["finished"] is True
+    assert (found["rows"], found["bits"], found["files"], found["files_there"]) == (1797, 8, 6, 6)
+    assert found["model"] == load(indexed / "near.gph").fingerprint_
+
+
+@pytest.mark.parametrize("command", ["encode", "index"])
+def test_ctrl_c_leaves_whole_files_and_the_same_command_goes_on(copied, monkeypatch, command):
+    def stop(meter, done, total):
+        if done >= 900:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(shown.Meter, "__call__", stop)
+        said = failed(command, "near.gph", "blocks", "-o", "made", cwd=copied, code=130)
+    assert said == "gphash: interrupted; run the same command again to go on where it stopped."
+    assert not list((copied / "made").glob(".*"))
+    assert told("info", "made", cwd=copied)["finished"] is False
+    if command == "index":
+        assert "is not finished; run the same gphash index" in failed("search", "made", "id:0", cwd=copied)
+    again = told(command, "near.gph", "blocks", "-o", "made", cwd=copied)
+    assert 0 < again["blocks_made_now"] < 6
+    assert read_manifest(copied / "made").finished
+
+
+@pytest.mark.parametrize("command", [FIT, ("encode", "near.gph", "blocks"), ("index", "near.gph", "blocks")])
+def test_a_wrong_address_is_one_line(copied, monkeypatch, command):
+    distributed = pytest.importorskip("distributed", reason="a cluster needs Dask")
+    before = distributed.Client.__init__
+    monkeypatch.setattr(
+        distributed.Client, "__init__", lambda client, address, timeout: before(client, address, timeout=0.5)
+    )
+    said = failed(*command, "--cluster", "tcp://127.0.0.1:1", cwd=copied)
+    assert said.startswith("gphash: no Dask scheduler answers at 'tcp://127.0.0.1:1'")
+    assert sorted(path.name for path in copied.iterdir()) == ["blocks", "near.gph"]
+
+
+def test_a_block_that_is_missing_or_bad_is_named(copied, cluster):
+    there = ("--cluster", cluster.address)
+    rows = X[300:600].astype(np.float32)
+    rows[5, 9] = np.inf
+    np.save(copied / "blocks" / "block-1.npy", rows)
+    for command in (FIT, ("encode", "near.gph", "blocks")):
+        assert "block-1.npy', row 5, column 9: inf; wanted are finite" in failed(*command, *there, cwd=copied)
+    (copied / "blocks" / "block-1.npy").unlink()
+    for command in (FIT, ("encode", "near.gph", "blocks", "-o", "others")):
+        assert "wanted is 'block-1.npy' beside it" in failed(*command, *there, cwd=copied)
+    np.save(copied / "blocks" / "block-1.npy", rows[:, :9])
+    assert "block-1.npy' has 9 columns" in failed(*FIT, *there, cwd=copied)
+
+
+@pytest.mark.parametrize(
+    ("command", "complaint"),
+    [
+        (("fit", "blocks", "-m", "sdh"), "sdh needs all rows at hand"),
+        (("fit", "blocks", "-m", "sdh", "--cluster", "x"), "sdh trains on one machine"),
+        (("fit", "digits", "--cluster", "x"), "--cluster reads rows from a folder of .npy or .parquet blocks"),
+        (("encode", "near.gph", "digits", "--cluster", "x"), "--cluster reads rows from a folder"),
+        (("index", "near.gph", "digits", "--cluster", "x"), "--cluster reads rows from a folder"),
+        (("search", "blocks-index", "random"), "give a file .npy of rows, or id:NUMBER"),
+        (("search", "blocks-index", "id:1797"), "ids go from 0 to 1796"),
+        (("search", "blocks-index", "id:7", "--ranking", "expected"), "no probabilities; give --ranking hamming"),
+        (("info", "blocks"), "is a folder"),
+    ],
+)
+def test_what_cannot_be_is_one_line(indexed, command, complaint):
+    assert complaint in failed(*command, cwd=indexed)
+
+
+@pytest.mark.parametrize(
+    ("command", "complaint"),
+    [
+        (("fit", "blocks", "--set", "executor=x"), "give --cluster instead"),
+        (("encode", "near.gph", "blocks", "-p"), "codes alone are written"),
+        (("encode", "near.gph", "blocks", "-o", "near.gph"), "is a file"),
+        (("index", "near.gph", "blocks", "-o", "no/index"), "does not exist; make it first"),
+        (("search", "blocks-index", "id:7", "--label", "3"), "knows neither labels nor pictures"),
+    ],
+)
+def test_what_cannot_be_said_is_a_matter_of_usage(indexed, command, complaint):
+    with contextlib.chdir(indexed):
+        found = inside(*command)
+    assert found.exit_code == 2
+    assert complaint in " ".join(found.stderr.split())
+
+
+def test_blocks_without_labels_teach_nothing(tmp_path):
+    (tmp_path / "blocks").mkdir()
+    np.save(tmp_path / "blocks" / "a.npy", X[:50].astype(np.float32))
+    assert "has neither labels nor tags to learn from" in failed("fit", "blocks", cwd=tmp_path)
+
+
+def test_a_model_of_others_is_refused(indexed):
+    told(*FIT, "-o", "other.gph", "--seed", 1, cwd=indexed)
+    assert "is not the model of" in failed("search", "blocks-index", "id:7", "--model", "other.gph", cwd=indexed)
+    assert "was made with the model" in failed("index", "other.gph", "blocks", cwd=indexed)
+
+
+def test_help_teaches_it():
+    for command in ("fit", "encode", "index"):
+        assert "--cluster tcp://10.0.0.1:8786" in inside(command, "--help").stdout
+    assert "gphash search /shared/index rows.npy" in inside("search", "--help").stdout
