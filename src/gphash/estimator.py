@@ -1,12 +1,13 @@
 """`GPHasher`, the scikit-learn estimator: validates at the border and hands over to `training`."""
 
 import contextlib
+import copy
 import os
 import warnings
 from collections.abc import Callable, Iterator
 from numbers import Integral
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -159,6 +160,14 @@ class GPHasher(Hasher):
         self.executor = executor
         self.callback = callback
         self.random_state = random_state
+
+    def __sklearn_clone__(self) -> Self:
+        # A client of a cluster cannot be copied, and need not be.
+        bare = copy.copy(self)
+        bare.executor = None
+        twin: Self = super(GPHasher, bare).__sklearn_clone__()
+        twin.executor = self.executor
+        return twin
 
     def _learn(self, X: ArrayLike, y: ArrayLike | Pairs | None) -> dict[str, Any]:
         trained, labels, traffic = self._train(X, y, self._settings())

@@ -16,8 +16,8 @@ from sklearn.utils.validation import column_or_1d, validate_data
 from gphash.arrays import Floats
 from gphash.coding import similarity
 from gphash.coding.similarity import PairGraph, Pairs, Signatures
+from gphash.datasets.blocks import LARGEST
 
-LARGEST = 1e18  # length of a row, whose square float32 can hold
 KINDS = {"labels": "class labels [n]", "tags": "0/1 tags [n, c]", "pairs": "Pairs"}
 WANTED = "give labels [n], 0/1 tags [n, c] or Pairs"
 

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gphash import validation
-from gphash.datasets import blocks, sources, tables
+from gphash.datasets import blocks, sources, tables, zarr_blocks
 from gphash.datasets.dataset import DataError
 
 COUNTS = (7, 1, 0, 40, 13)
@@ -74,7 +73,7 @@ def write(kind, folder, X):
 @pytest.fixture(scope="module", params=KINDS)
 def opened(request, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(blocks, "LEAST_ROWS", 10)
+        patch.setattr(zarr_blocks, "LEAST_ROWS", 10)
         return blocks.open_folder(write(request.param, tmp_path_factory.mktemp("blocks") / request.param, X))
 
 
@@ -145,7 +144,7 @@ def test_numbers_in_names_by_their_size(tmp_path):
 
 
 def test_blocks_of_a_zarr_array_are_whole_chunks(tmp_path, monkeypatch):
-    monkeypatch.setattr(blocks, "LEAST_ROWS", 10)
+    monkeypatch.setattr(zarr_blocks, "LEAST_ROWS", 10)
     table = blocks.open_folder(zarr_array(tmp_path / "z", X, chunks=(4, 3)))
     assert table.block_rows()[:2] == [range(12), range(12, 24)]
     assert table.names[-1] == f"rows-60-{N_ROWS}"
@@ -411,10 +410,6 @@ def test_bad_labels_of_groups(tmp_path, arrays, words):
 # Numbers that cannot be meant
 
 
-def test_the_bound_is_that_of_arrays():
-    assert blocks.LARGEST == validation.LARGEST
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("value", "words"),
@@ -425,7 +420,7 @@ def test_the_bound_is_that_of_arrays():
     ],
 )
 def test_bad_numbers(tmp_path, monkeypatch, kind, value, words):
-    monkeypatch.setattr(blocks, "LEAST_ROWS", 10)
+    monkeypatch.setattr(zarr_blocks, "LEAST_ROWS", 10)
     other = X.copy()
     other[20, 1] = value
     table = blocks.open_folder(write(kind, tmp_path / "x", other))

@@ -8,8 +8,9 @@ import textwrap
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
-from gphash import GPHasher
+from gphash import GPHasher, load
 from gphash.execution.local import BlocksLostError, SerialExecutor
 from tests import clusters, digits
 from tests.digits import QUICK
@@ -298,6 +299,14 @@ def test_bad_rows_are_named(client, tmp_path):
     np.save(tmp_path / "b.npy", X[:, :60])
     with pytest.raises(ValueError, match=r"b\.npy.*60"):
         GPHasher(**SETTINGS, executor=client).fit(tmp_path, np.concatenate([Y, Y]))
+
+
+def test_a_clone_has_the_same_client_and_a_saved_model_has_none(client, local, tmp_path):
+    hasher = GPHasher(**SETTINGS, executor=client)
+    assert clone(hasher).executor is client
+    assert clone(GPHasher(executor="tcp://elsewhere:8786")).executor == "tcp://elsewhere:8786"
+    hasher.fit(X, Y).save(tmp_path / "model.gph")
+    assert load(tmp_path / "model.gph").executor is None
 
 
 def test_only_the_shared_solver_runs_on_a_cluster(client):

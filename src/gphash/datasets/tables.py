@@ -38,10 +38,10 @@ MOST_GROWN = 1 << 28
 
 _ARRAYS = ("X", "y", "tags", "pairs", "similar", "ids", "images", "classes")
 
-
-_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+# What reads the head of an array, by the version of the format.
+HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 # What reading a damaged array, or an archive of them, has been seen to raise.
-_DAMAGE = (
+DAMAGE = (
     ValueError,
     EOFError,
     LookupError,
@@ -89,8 +89,8 @@ def read_npy(path: Path) -> Table:
     """Features [n, d], or [d] for a single row."""
     try:
         with open(path, "rb") as file:
-            found = _read_array(file, path.stat().st_size)
-    except _DAMAGE as error:
+            found = read_array(file, path.stat().st_size)
+    except DAMAGE as error:
         raise DataError(f"{str(path)!r} is no whole .npy file of numbers: {error}") from error
     return Table(_features(found[None] if found.ndim == 1 else found, f"{str(path)!r}"))
 
@@ -122,11 +122,11 @@ def read_npz(path: Path) -> Table:
         return Table(X, None, _pairs(arrays, n_rows, path), (), ids, images)
     if "tags" in arrays:
         _check_length(arrays["tags"], n_rows, of["tags"])
-        tags, classes = _tag_columns(arrays["tags"], names, of["tags"])
+        tags, classes = tag_columns(arrays["tags"], names, of["tags"])
         return Table(X, tags, None, classes, ids, images)
     if "y" in arrays:
         _check_length(arrays["y"], n_rows, of["y"])
-        y, classes = _numbered(arrays["y"], names, of["y"])
+        y, classes = numbered(arrays["y"], names, of["y"])
         return Table(X, y, None, classes, ids, images)
     return Table(X, None, None, (), ids, images)
 
@@ -154,7 +154,7 @@ def read_parquet(path: Path) -> Table:
         if isinstance(error, OSError) and error.errno is not None:  # the disk's, and not Arrow's own
             raise
         raise DataError(f"{str(path)!r} is no whole Parquet file: {error}") from error
-    columns = _Columns.of(path, table.column_names)
+    columns = Columns.of(path, table.column_names)
     if not len(table):
         raise DataError(f"{str(path)!r} has no rows; wanted is at least one")
 
@@ -189,11 +189,11 @@ def read_parquet(path: Path) -> Table:
         where = columns.label(columns.label_column)
         if None in found:
             raise DataError(f"{where}, row {found.index(None)}: empty; wanted is a class in every row")
-        y, classes = _numbered(np.array(found), None, where)
+        y, classes = numbered(np.array(found), None, where)
         return Table(X, y, None, classes, ids)
     if columns.tags is not None:
-        sets = [_tag_names(cell) for cell in values(columns.tags)]
-        tags, classes = _tag_sets(sets, columns.label(columns.tags))
+        sets = [tag_names(cell) for cell in values(columns.tags)]
+        tags, classes = tag_sets(sets, columns.label(columns.tags))
         return Table(X, tags, None, classes, ids)
     return Table(X, ids=ids)
 
@@ -206,7 +206,7 @@ READERS: dict[str, Callable[[Path], Table]] = {
 }
 
 
-class _Columns(NamedTuple):
+class Columns(NamedTuple):
     """Names of a table's columns, and which of them are no features."""
 
     path: Path
@@ -217,7 +217,8 @@ class _Columns(NamedTuple):
     others: list[int]
 
     @classmethod
-    def of(cls, path: Path, names: list[str]) -> "_Columns":
+    def of(cls, path: Path, names: list[str]) -> "Columns":
+        """Columns of a file by their names, in any case; a DataError says which names cannot be."""
         if "" in names:
             raise DataError(
                 f"{str(path)!r}: column {names.index('') + 1} has no name; wanted are names for all (a table of "
@@ -252,7 +253,7 @@ class _Columns(NamedTuple):
 
 
 def _read_csv(path: Path, reader: Any) -> Table:
-    columns: _Columns | None = None
+    columns: Columns | None = None
     numeric: list[bool] = []
     n_features = 0
     text: list[int] = []
@@ -263,7 +264,7 @@ def _read_csv(path: Path, reader: Any) -> Table:
         if not cells or (len(cells) == 1 and not cells[0].strip()):  # an empty line
             continue
         if columns is None:
-            columns = _Columns.of(path, [cell.strip() for cell in cells])
+            columns = Columns.of(path, [cell.strip() for cell in cells])
             if all(map(_is_number, columns.names)):
                 raise DataError(f"{str(path)!r}, line {reader.line_num}: numbers; wanted are the columns' names")
             continue
@@ -311,9 +312,9 @@ def _read_csv(path: Path, reader: Any) -> Table:
         if "" in labels:
             where = columns.label(columns.label_column, lines[labels.index("")])
             raise DataError(f"{where}: empty; wanted is a class in every line")
-        y, classes = _numbered(np.array(labels), None, columns.label(columns.label_column))
+        y, classes = numbered(np.array(labels), None, columns.label(columns.label_column))
     elif columns.tags is not None:
-        y, classes = _tag_sets([_tag_names(cell) for cell in sets], columns.label(columns.tags))
+        y, classes = tag_sets([tag_names(cell) for cell in sets], columns.label(columns.tags))
     distinct = None
     if columns.id is not None:
         for line, cell in zip(lines, ids, strict=True):
@@ -342,11 +343,11 @@ def _load_arrays(path: Path) -> dict[str, NDArray[Any]]:
             arrays = {}
             for name, member in members.items():
                 with archive.open(member) as file:
-                    arrays[name] = _read_array(file, member.file_size)
+                    arrays[name] = read_array(file, member.file_size)
             return arrays
     except DataError:
         raise
-    except (*_DAMAGE, OSError) as error:
+    except (*DAMAGE, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:  # the disk's, and not an unpacker's
             raise
         raise DataError(f"{str(path)!r} is no whole .npz archive of arrays without objects: {error}") from error
@@ -361,12 +362,12 @@ def _check_growth(path: Path, n_bytes: int) -> None:
         )
 
 
-def _read_array(file: IO[bytes], n_bytes: int) -> NDArray[Any]:
+def read_array(file: IO[bytes], n_bytes: int) -> NDArray[Any]:
     """An array of a .npy file of so many bytes; memory is asked for only if the file can fill it."""
     version = np.lib.format.read_magic(file)
-    if version not in _HEADERS:
+    if version not in HEADERS:
         raise ValueError(f"version {version} of the format, which arrays of numbers do not need")
-    shape, _, dtype = _HEADERS[version](file)
+    shape, _, dtype = HEADERS[version](file)
     if math.prod(shape) * dtype.itemsize > n_bytes:
         raise ValueError(f"{dtype} of shape {shape} does not fit into its {n_bytes:,} bytes")
     file.seek(0)
@@ -447,7 +448,7 @@ def _pairs(arrays: dict[str, NDArray[Any]], n_rows: int, path: Path) -> Pairs:
 
 
 def _names(given: NDArray[Any], label: str) -> tuple[str, ...]:
-    words = _decoded(given, label)
+    words = decoded(given, label)
     if words.ndim != 1 or words.dtype.kind not in "Uiu":
         raise DataError(f"{label} is {given.dtype} of shape {given.shape}; wanted are names [c]")
     names = tuple(map(str, words.tolist()))
@@ -456,7 +457,8 @@ def _names(given: NDArray[Any], label: str) -> tuple[str, ...]:
     return names
 
 
-def _decoded(given: NDArray[Any], label: str) -> NDArray[Any]:
+def decoded(given: NDArray[Any], label: str) -> NDArray[Any]:
+    """Bytes as words, and everything else as it is."""
     if given.dtype.kind != "S":
         return given
     try:
@@ -465,9 +467,9 @@ def _decoded(given: NDArray[Any], label: str) -> NDArray[Any]:
         raise DataError(f"{label} holds bytes that are no UTF-8: {error}") from error
 
 
-def _numbered(given: NDArray[Any], names: tuple[str, ...] | None, label: str) -> tuple[Indices, tuple[str, ...]]:
+def numbered(given: NDArray[Any], names: tuple[str, ...] | None, label: str) -> tuple[Indices, tuple[str, ...]]:
     """Labels as numbers into the sorted names of the classes, which are given or found."""
-    labels = _decoded(given, label)
+    labels = decoded(given, label)
     if labels.ndim != 1 or labels.dtype.kind not in "buifU":
         raise DataError(f"{label} is {given.dtype} of shape {given.shape}; wanted are words or whole numbers [n]")
     if labels.dtype.kind == "f":
@@ -495,9 +497,10 @@ def _numbered(given: NDArray[Any], names: tuple[str, ...] | None, label: str) ->
     return labels.astype(np.int64), names
 
 
-def _tag_columns(
+def tag_columns(
     given: NDArray[Any], names: tuple[str, ...] | None, label: str
 ) -> tuple[NDArray[np.uint8], tuple[str, ...]]:
+    """0/1 tags as uint8, and the names of their columns, which are given or numbers."""
     if given.ndim != 2 or given.dtype.kind not in "buif" or not np.isin(given, (0, 1)).all():
         raise DataError(f"{label} is {given.dtype} of shape {given.shape}; wanted are 0 and 1 [n, c]")
     classes = tuple(map(str, range(given.shape[1]))) if names is None else names
@@ -506,12 +509,14 @@ def _tag_columns(
     return given.astype(np.uint8), classes
 
 
-def _tag_names(cell: Any) -> list[str]:
+def tag_names(cell: Any) -> list[str]:
+    """The tags in a cell: a list, or words with `MARK` between them."""
     parts = cell if isinstance(cell, list) else str(cell or "").split(MARK)
     return [tag for tag in (str(part or "").strip() for part in parts) if tag]
 
 
-def _tag_sets(sets: Sequence[Sequence[str]], label: str) -> tuple[NDArray[np.uint8], tuple[str, ...]]:
+def tag_sets(sets: Sequence[Sequence[str]], label: str) -> tuple[NDArray[np.uint8], tuple[str, ...]]:
+    """0/1 tags, uint8 [n, c], of the sets of names of all rows, and the sorted names."""
     classes = tuple(sorted({tag for tags in sets for tag in tags}))
     if not classes:
         raise DataError(f"{label}: no row has a tag; wanted are names, with {MARK!r} between them")
