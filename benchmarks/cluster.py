@@ -63,6 +63,7 @@ class Machine(NamedTuple):
 TYPICAL = Machine(1e11, 5e9, 5e10, 1e9, 0.03)
 READING = 5e8  # bytes of raw rows per second and thread
 CHOICES = 6.0  # seconds of one thread that does 100 Gflop/s
+NODES = 4
 SITE = 60e-9  # seconds to sample a bit and to match its site
 
 
@@ -120,12 +121,13 @@ def plan(n: float, r: int, m: int, workers: int, threads: int, machine: Machine,
     features = n * (2 * r * d + r * r)
     product, solve = n * 2 * r * r, n * r * r  # of a refresh
     passes = 2 * course.sweeps + 2 * course.steps  # over Phi
-    levels = np.ceil(np.log2(max(workers, 2)))
+    levels = np.ceil(np.log(max(workers, 2)) / np.log(4))
     down_sweep, up_sweep = 4 * r * m * 3, 8 * r * m * 3
     down_refresh, up_refresh = 4 * r * r * 1.1, 8 * r * r
     down = course.sweeps * down_sweep + course.refreshes * down_refresh + 8 * n + 4 * t * d
     up = course.sweeps * up_sweep + course.refreshes * up_refresh + 4 * t * d
-    between = levels * (course.refreshes * up_refresh + course.sweeps * up_sweep)
+    # A worker's part of a sum is a few nodes of its tree, not one.
+    between = NODES * levels * (course.refreshes * up_refresh + course.sweeps * up_sweep)
     phases = {
         "inducing inputs": rows * 4 * d / READING + kmeans / hands / machine.features + 10 * machine.latency,
         "choices on a sample": CHOICES * 1e11 / machine.flops / min(hands, 20) + 30 * machine.latency,
@@ -137,8 +139,8 @@ def plan(n: float, r: int, m: int, workers: int, threads: int, machine: Machine,
         "rounds": (course.sweeps * course.operations + course.refreshes * 2) * machine.latency,
         "network": (down + up) / machine.network * (1 if workers > 1 else 0) + between / machine.network,
     }
-    worker_memory = rows * threads * (4 * r + m * (8 + 8 + 1) + 24) + 3 * 8 * r * r + 65536 * 4 * d
-    client_memory = 24 * n + 6 * 8 * r * r + t * (4 * d + 8 * m)
+    worker_memory = rows * threads * (4 * r + m * (8 + 8 + 1) + 24) + (3 + 4 * NODES) * 8 * r * r + 65536 * 4 * d
+    client_memory = 35 * n + 6 * 8 * r * r + t * (4 * d + 8 * m)
     return Plan(
         kmeans + features * 2 + course.refreshes * (product + solve) + 2 * passes * n * r * m,
         phases,
@@ -161,7 +163,12 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=2, help="runs of each kind, interleaved; the best counts")
     args = parser.parse_args()
     if args.plan:
-        n, r, m, workers = (int(float(word)) for word in args.plan)
+        try:
+            n, r, m, workers = (int(float(word)) for word in args.plan)
+        except ValueError:
+            parser.error(f"--plan {' '.join(args.plan)}: give four numbers, such as 1e9 5000 128 1000.")
+        if min(n, r, m, workers, args.threads) < 1:
+            parser.error(f"--plan {' '.join(args.plan)}: give numbers of at least 1.")
         show(n, r, m, workers, args.threads, TYPICAL)
     elif args.check:
         check(args)

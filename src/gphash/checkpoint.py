@@ -91,7 +91,8 @@ class Keeper:
 
     def __init__(self, path: Path, run: str, executor: Executor | None = None, share: float = 0.05) -> None:
         self.path, self.run, self.executor, self.share = path, run, executor, share
-        self.codes = None if executor is None else BlockCodes(path.with_name(f"{path.name}.blocks"), run)
+        beside = path.with_name(f"{path.name}.blocks")
+        self.codes = BlockCodes(beside, run) if executor is not None or beside.is_dir() else None
         self._latest: Checkpoint | None = None
         self._due = 0.0
 

@@ -161,8 +161,12 @@ class GPHasher(Hasher):
         self.callback = callback
         self.random_state = random_state
 
+    def __getstate__(self) -> dict[str, Any]:
+        # A client of a cluster belongs to this process.
+        state: dict[str, Any] = super().__getstate__()
+        return state if isinstance(self.executor, str) else {**state, "executor": None}
+
     def __sklearn_clone__(self) -> Self:
-        # A client of a cluster cannot be copied, and need not be.
         bare = copy.copy(self)
         bare.executor = None
         twin: Self = super(GPHasher, bare).__sklearn_clone__()
@@ -208,7 +212,7 @@ class GPHasher(Hasher):
             except BlocksLostError as error:
                 from gphash.execution import cluster
 
-                needed = 4e-9 * table.n_rows * settings.n_inducing
+                needed = 4e-9 * table.n_rows * min(settings.n_inducing, table.n_rows)
                 raise cluster.ClusterError(
                     f"workers were lost again and again ({error}). If they were out of memory: the features of all "
                     f"rows take {needed:.1f} GB, which workers share; give more or larger ones, or fewer n_inducing."

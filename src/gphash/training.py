@@ -7,6 +7,7 @@ Rows are read where the executor keeps them. Here come only a sample: the repres
 """
 
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
@@ -215,10 +216,13 @@ def train(
                 state = inference.finish(problem, state, executor)
                 words = _words(problem, state.latents, executor)
                 break
-            except BlocksLostError:
+            except BlocksLostError as error:
                 losses += 1
                 if losses > MOST_LOSSES:
                     raise
+                warnings.warn(
+                    f"{error}; its blocks are made again, and training goes on.", RuntimeWarning, stacklevel=2
+                )
         clock.lap("sweeps")
     assert state.factor is not None
     function = hashing.build(plan.scaling, source.prior, state.mean, state.factor)
@@ -424,11 +428,27 @@ class _Source:
             assert start is not None
             return problem, self.first_state(problem, start)
         mean, factor = state.mean, triangular.light(state.factor)
-        made = executor.map(
-            lambda block: inference.recover(block, None if codes is None else codes(block.number), mean, factor),
-            [problem.rows[place] for place in lost],
-        )
-        return problem, state._replace(latents=_renewed(state.latents or [None] * n_blocks, lost, made))
+
+        def recover(block: Rows) -> tuple[Latent, tuple[Floats]]:
+            signs = None if codes is None else codes(block.number)
+            if signs is not None and len(signs) != len(block.residual):
+                signs = None
+            return inference.recover(block, signs, mean, factor), (np.array(float(signs is None)),)
+
+        made, (unknown,) = executor.map_and_sum(recover, [problem.rows[place] for place in lost])
+        latents = _renewed(state.latents or [None] * n_blocks, lost, made)
+        state = state._replace(latents=latents, finished=False, finishing=0, calm=False)
+        if unknown:
+            # Codes that were only predicted have to be sampled, so that all codes begin to move again.
+            state = state._replace(frozen=False, quiet=0, steady=0, flips=np.inf)
+        if unknown and codes is not None:
+            warnings.warn(
+                f"the codes of {int(unknown)} of {len(lost)} blocks were not found beside the checkpoint; they are "
+                "drawn anew.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        return problem, state
 
     def _own(self, start: Start) -> list[tuple[Indices, Signs]]:
         """Of every block, which rows the start was trained on, and their codes."""

@@ -1,16 +1,18 @@
 """Training on a real Dask cluster: a scheduler and workers as processes of their own."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import textwrap
+import time
 
 import numpy as np
 import pytest
 from sklearn.base import clone
 
-from gphash import GPHasher, load
+from gphash import GPHasher, bulk, load
 from gphash.execution.local import BlocksLostError, SerialExecutor
 from tests import clusters, digits
 from tests.digits import QUICK
@@ -68,6 +70,26 @@ def assert_same_model(one, other):
     ]
 
 
+def eventually(happened):
+    """Whether something comes true within a while."""
+    for _ in range(200):
+        if happened():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def stores():
+    """Runs on a worker: how many stores it has."""
+
+    def count():
+        from gphash.execution import worker
+
+        return len(worker._stores)
+
+    return count
+
+
 def piece(number, length=1):
     """Rows that all hold one number."""
     return np.full(length, number)
@@ -122,9 +144,63 @@ def test_what_nobody_needs_is_dropped(executor, client):
     def count():
         from gphash.execution import worker
 
-        return sum(len(store.batches) for store in worker._stores.values())
+        return [len(store.batches) for store in worker._stores.values()]
 
-    assert set(client.run(count).values()) == {1}
+    assert eventually(lambda: sorted(client.run(count).values()) == [[1], [1]])
+
+
+def test_stores_go_with_the_executor(client):
+    with cluster_module.DaskExecutor(client) as executor:
+        executor.hold([piece(0), piece(1)])
+        assert set(client.run(stores()).values()) == {1}
+    assert eventually(lambda: set(client.run(stores()).values()) == {0})
+
+
+def test_a_worker_that_dies_at_work_is_a_loss_of_its_blocks(tmp_path):
+    with clusters.running(tmp_path) as running, cluster_module.DaskExecutor(running.address) as executor:
+        held = executor.hold([piece(number) for number in range(6)])
+
+        def die(rows):
+            import os
+
+            return (1.0,) if rows[0] < 5 else os._exit(1)
+
+        for work in (executor.map, executor.sum):
+            with pytest.raises(BlocksLostError, match="gone"):
+                work(die, held)
+            lost = executor.lost(held)
+            assert lost == [place for place in range(6) if held[place].home == held[5].home]
+        again = executor.hold([piece(number) for number in lost])
+        assert list(executor.collect(lambda rows: int(rows[0]), again)) == lost
+
+
+def test_a_worker_that_was_started_anew_is_a_loss_of_its_blocks(executor, client):
+    held = executor.hold([piece(number) for number in range(6)])
+
+    def forget():
+        from gphash.execution import worker
+
+        worker._stores.clear()
+
+    client.run(forget, workers=[held[0].home])
+    with pytest.raises(BlocksLostError, match="was started anew"):
+        executor.sum(lambda rows: (1.0,), held)
+    assert executor.lost(held) == [place for place in range(6) if held[place].home == held[0].home]
+
+
+def test_a_timeout_of_the_work_is_told(executor):
+    def late(rows):
+        raise TimeoutError("the disk does not answer")
+
+    with pytest.raises(TimeoutError, match="the disk does not answer"):
+        executor.map(late, executor.hold([piece(0), piece(1)]))
+
+
+def test_homes_are_few_nodes_of_the_tree(executor):
+    held = executor.hold([piece(number) for number in range(101)])
+    first = sum(block.home == held[0].home for block in held)
+    assert first % 4 == 0
+    assert 44 <= first <= 56
 
 
 def test_an_error_in_the_work_comes_here_as_it_is(executor):
@@ -168,6 +244,22 @@ def test_so_do_a_dask_array_and_a_folder_of_blocks(client, cluster, local, folde
     assert_same_model(GPHasher(**SETTINGS, executor=cluster.address).fit(str(folder)), local["labels"])
 
 
+def test_whole_numbers_are_the_same_everywhere(client, tmp_path):
+    whole = (digits.X[:N] * 16).astype(np.int64)
+    np.save(tmp_path / "a.npy", whole)
+    expected = GPHasher(**SETTINGS).fit(whole, Y)
+    for given in (da.from_array(whole, chunks=(200, 64)), tmp_path):
+        assert_same_model(GPHasher(**SETTINGS, executor=client).fit(given, Y), expected)
+
+
+def test_workers_of_several_threads_give_the_same_model(folder, local):
+    with (
+        distributed.LocalCluster(2, threads_per_worker=3, processes=False, dashboard_address=None) as inside,
+        distributed.Client(inside) as client,
+    ):
+        assert_same_model(GPHasher(**SETTINGS, executor=client).fit(folder), local["labels"])
+
+
 def test_what_workers_have_done_is_told(client, folder):
     hasher = GPHasher(**SETTINGS, executor=client).fit(folder)
     assert len(hasher.traffic_) == 2
@@ -183,12 +275,15 @@ def test_a_killed_worker_is_survived(tmp_path, folder, local):
         for checkpoint in (None, tmp_path / "run"):
             seen = []
 
-            def kill(sweep, seen=seen):
+            # Once while codes move, once when they are frozen.
+            def kill(sweep, seen=seen, late=checkpoint is None):
                 seen.append(sweep)
-                if sweep.number == 3:
+                if len(running.workers) > 1 + late and (sweep.frozen if late else sweep.number == 3):
                     running.kill_worker()
 
-            hasher = GPHasher(**SETTINGS, executor=client, checkpoint=checkpoint, callback=kill).fit(folder)
+            hasher = GPHasher(**SETTINGS, executor=client, checkpoint=checkpoint, callback=kill)
+            with pytest.warns(RuntimeWarning, match="is gone; its blocks are made again, and training goes on"):
+                hasher.fit(folder)
             assert [sweep.number for sweep in seen] == list(range(1, len(seen) + 1))
             assert hasher.sweeps_[-1].change < 0.1
             rest = digits.X[N:], digits.y[N:]
@@ -214,11 +309,17 @@ def test_a_worker_killed_before_the_first_sweep_is_survived(tmp_path, folder, lo
 
 CLIENT = """
 import os, signal, sys
-from gphash import GPHasher
+from gphash import GPHasher, checkpoint
 
 def die(sweep):
     if sweep.number == 4:
         os.kill(os.getpid(), signal.SIGKILL)
+
+def keep(self, latest):
+    self._latest = latest
+    self.write()
+
+checkpoint.Keeper.__call__ = keep
 
 GPHasher(**{settings!r}, executor={address!r}, checkpoint={checkpoint!r}, callback=die).fit({folder!r})
 """
@@ -231,12 +332,25 @@ def test_a_client_that_was_killed_goes_on_from_its_checkpoint(tmp_path, cluster,
     assert died.returncode == -signal.SIGKILL, died.stderr.decode()
     assert os.path.exists(checkpoint)
     assert list((tmp_path / "run.blocks").rglob("*.codes"))
+    assert eventually(lambda: set(client.run(stores()).values()) == {0})  # nobody wants its blocks any more
     numbers = []
     hasher = GPHasher(**SETTINGS, executor=client, checkpoint=checkpoint, callback=lambda s: numbers.append(s.number))
     hasher.fit(folder)
     assert numbers[0] > 1
     rest = digits.X[N:], digits.y[N:]
     assert hasher.score(*rest) > local["labels"].score(*rest) - 0.02
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_finished_checkpoint_gives_as_good_a_model_with_and_without_its_codes(tmp_path, client, folder, local, kept):
+    checkpoint = tmp_path / "run"
+    GPHasher(**SETTINGS, executor=client, checkpoint=checkpoint).fit(folder)
+    if not kept:
+        shutil.rmtree(tmp_path / "run.blocks")
+    rest = digits.X[N:], digits.y[N:]
+    for executor in (client, None):
+        hasher = GPHasher(**SETTINGS, executor=executor, checkpoint=checkpoint).fit(folder)
+        assert hasher.score(*rest) > local["labels"].score(*rest) - 0.01
 
 
 def test_blocks_lost_again_and_again_are_an_error_that_says_what_to_do(client, monkeypatch):
@@ -290,6 +404,11 @@ def test_bad_rows_are_named(client, tmp_path):
     bad[333, 3] = np.nan
     with pytest.raises(ValueError, match="contains NaN or infinity"):
         GPHasher(**SETTINGS, executor=client).fit(da.from_array(bad, chunks=(200, 64)), Y)
+    with pytest.raises(ValueError, match="holds values beyond"):
+        GPHasher(**SETTINGS, executor=client).fit(da.from_array(X * np.float32(1e20), chunks=(200, 64)), Y)
+    wrong = da.from_array(X, chunks=(200, 64)).map_blocks(lambda block: block[:-1], dtype=X.dtype)
+    with pytest.raises(ValueError, match="chunks are not what it says"):
+        GPHasher(**SETTINGS, executor=client).fit(wrong, Y)
     with pytest.raises(ValueError, match="dask array of shape"):
         GPHasher(**SETTINGS, executor=client).fit(da.from_array(X.reshape(-1), chunks=200), Y)
     np.save(tmp_path / "a.npy", X)
@@ -299,6 +418,16 @@ def test_bad_rows_are_named(client, tmp_path):
     np.save(tmp_path / "b.npy", X[:, :60])
     with pytest.raises(ValueError, match=r"b\.npy.*60"):
         GPHasher(**SETTINGS, executor=client).fit(tmp_path, np.concatenate([Y, Y]))
+
+
+def test_chunks_of_a_dask_array_are_encoded_where_they_are(client, local, tmp_path):
+    hasher = GPHasher(**SETTINGS, executor=client).fit(X, Y)
+    rows = da.from_array(X, chunks=(200, 64))
+    n_bytes = -(-hasher.n_bits // 8)
+    codes = rows.map_blocks(hasher.encode, dtype="uint8", chunks=(rows.chunks[0], n_bytes))
+    np.testing.assert_array_equal(client.compute(codes).result(), local["labels"].encode(X))
+    with pytest.raises(ValueError, match="data is a dask array; give a folder of blocks"):
+        bulk.encode(hasher, rows, tmp_path / "codes")
 
 
 def test_a_clone_has_the_same_client_and_a_saved_model_has_none(client, local, tmp_path):

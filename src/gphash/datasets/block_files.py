@@ -93,8 +93,9 @@ def consecutive(names: Sequence[str], counts: Sequence[int]) -> tuple[Block, ...
 
 
 def float_type(dtypes: Sequence[np.dtype[Any]]) -> str:
-    """The type of rows whose numbers are of these types."""
-    return "float64" if any(dtype.kind == "f" and dtype.itemsize >= 8 for dtype in dtypes) else "float32"
+    """The type of rows whose numbers are of these types, as for an array: what float32 may not hold is float64."""
+    large = any(dtype.itemsize > (4 if dtype.kind == "f" else 2) for dtype in dtypes)
+    return "float64" if large else "float32"
 
 
 @contextmanager

@@ -22,7 +22,9 @@ from typing import Any, NamedTuple, NoReturn, Self, TypeVar
 import numpy as np
 
 from gphash.arrays import Floats, Indices
-from gphash.datasets.blocks import ArrayTable, Piece
+from gphash.datasets.block_files import float_type
+from gphash.datasets.blocks import LARGEST, ArrayTable, Piece
+from gphash.datasets.dataset import DataError
 from gphash.execution import worker
 from gphash.execution.local import BlocksLostError, one_blas_thread
 from gphash.execution.sums import Sum
@@ -41,6 +43,7 @@ PATIENCE = 1.0  # seconds between two looks at who is still there
 WAITING = 60.0  # seconds to wait for a worker when there is none
 PAUSED = 20.0  # seconds after which a worker that Dask has paused is given up
 SMALL = 1 << 16  # bytes that may travel within a task; more are handed to workers beforehand
+ALIGNED = 8  # runs of blocks, about, that a worker is given whole
 FAN = 4  # sums that are added up in one task
 
 
@@ -65,11 +68,14 @@ class Traffic(NamedTuple):
 
 
 class Batch:
-    """Blocks that one call of `map` has made, each at its home; when nobody needs them any more, they are dropped."""
+    """Blocks that one call of `map` has made, each at its home; workers drop them when this object is gone.
 
-    def __init__(self, number: int, dropped: list[int]) -> None:
+    number
+        Its name.
+    """
+
+    def __init__(self, number: int) -> None:
         self.number = number
-        weakref.finalize(self, dropped.append, number)
 
 
 class Handle:
@@ -108,7 +114,7 @@ class DaskPiece(NamedTuple):
 
     def read(self) -> Floats:
         """The rows, here."""
-        return _piece(np.asarray(self.array), self.kept).read()
+        return _piece(np.asarray(self.array), _Kept(self.kept, tuple(self.array.shape))).read()
 
 
 class DaskTable:
@@ -149,18 +155,42 @@ class _Kept(NamedTuple):
 
     rows
         Which of them are wanted; None for all.
+    shape
+        Of what comes, as Dask believes it to be.
     """
 
     rows: Indices | None
+    shape: tuple[int, int]
 
 
-def _piece(rows: Any, kept: Indices | None) -> Piece:
+class _Store(NamedTuple):
+    """Where a worker keeps our blocks.
+
+    name
+        Of the store.
+    lease
+        Future of a `worker.Lease`: the store lives as long as anyone wants it.
+    """
+
+    name: str
+    lease: Any
+
+
+def _piece(rows: Any, kept: _Kept) -> Piece:
     """Rows of a dask array that have arrived."""
     array = np.asarray(rows)
-    array = array if array.dtype in (np.float32, np.float64) else array.astype(np.float32)
+    if array.shape != kept.shape:
+        raise ValueError(
+            f"X is a dask array whose chunks are not what it says: {kept.shape} rows and columns were expected, and "
+            f"{array.shape} came; X.compute_chunk_sizes() may mend it."
+        )
+    array = array.astype(float_type([array.dtype]), copy=False)
+    limit = LARGEST / array.shape[1] ** 0.5
     if not np.isfinite(array).all():
         raise ValueError("X, a dask array, contains NaN or infinity; give finite numbers.")
-    return ArrayTable(array).select(np.arange(len(array)) if kept is None else kept)
+    if np.abs(array).max() > limit:
+        raise ValueError(f"X, a dask array, holds values beyond {limit:.1e}; scale them.")
+    return ArrayTable(array).select(np.arange(len(array)) if kept.rows is None else kept.rows)
 
 
 class DaskExecutor:
@@ -185,9 +215,8 @@ class DaskExecutor:
         self.sent = self.received = 0
         self.traffic: dict[str, Traffic] = {}
         self._mine = False
-        self._stores: dict[str, str] = {}
-        self._dropped: list[int] = []
-        self._undropped: dict[str, list[int]] = {}
+        self._stores: dict[str, _Store] = {}
+        self._alive: weakref.WeakSet[Batch] = weakref.WeakSet()
         self._batches = 0
         self._homes: dict[str, int] = {}
         self._paused: dict[str, float] = {}
@@ -207,10 +236,7 @@ class DaskExecutor:
 
     def __exit__(self, *error: object) -> None:
         one_blas_thread.__exit__()
-        with contextlib.suppress(Exception):
-            for home, store in self._stores.items():
-                if home in self._living():
-                    self.client.run(worker.close, store, workers=[home])
+        self._stores.clear()  # and with the leases go the blocks
         if self._mine:
             self.client.close()
 
@@ -249,10 +275,14 @@ class DaskExecutor:
             # Rows of dask arrays are computed by Dask, and handed to the task as it is done.
             arrays = [pieces[place].array for place in mine if isinstance(pieces[place], DaskPiece)]
             chunks = [array.rechunk((-1, -1)).to_delayed()[0, 0] for array in arrays]
-            given = [_Kept(pieces[i].kept) if isinstance(pieces[i], DaskPiece) else pieces[i] for i in mine]
+            given = [
+                _Kept(piece.kept, tuple(piece.array.shape)) if isinstance(piece, DaskPiece) else piece
+                for piece in (pieces[place] for place in mine)
+            ]
             futures[home] = self.client.submit(
                 _hold,
                 self._pack((job, given), [home]),
+                self._store(home).lease,
                 self.client.compute(chunks, workers=[home], allow_other_workers=True),
                 key=f"gphash-hold-{token}-{len(futures)}",
                 workers=[home],
@@ -292,6 +322,8 @@ class DaskExecutor:
     def sum(self, work: Callable[..., tuple[Floats, ...]], *blocks: Sequence[Any]) -> tuple[Floats, ...]:
         """Apply `work` where blocks are, and add the results up on the way here."""
         homes = self._homes_of(blocks)
+        if not homes:
+            return ()
         return self._add_up(self._submit(work, blocks, homes, _name(work), "sum"), homes, _name(work))
 
     def map_and_sum(
@@ -342,7 +374,9 @@ class DaskExecutor:
 
     def _new_batch(self) -> Batch:
         self._batches += 1
-        return Batch(self._batches, self._dropped)
+        batch = Batch(self._batches)
+        self._alive.add(batch)
+        return batch
 
     def _submit(
         self,
@@ -365,6 +399,7 @@ class DaskExecutor:
                 _run,
                 payload,
                 self._pack(job, [home]),
+                self._store(home).lease,
                 key=f"gphash-{name}-{token}-{len(futures)}",
                 workers=[home],
                 allow_other_workers=False,
@@ -373,21 +408,26 @@ class DaskExecutor:
         return futures
 
     def _job(self, home: str, columns: list[list[Any]], places: list[int], becomes: str, batch: Batch | None) -> Job:
-        if home not in self._stores:
-            self._stores[home] = uuid.uuid4().hex
-        dropped = self._drops(home)
         number = 0 if batch is None else batch.number
+        alive = [other.number for other in self._alive]
         arguments = [_parts(column) for column in columns]
-        threads = self._homes.get(home, 1)
-        return Job(home, self._stores[home], threads, arguments, _ranges(places), becomes, number, dropped)
+        return Job(home, self._store(home).name, arguments, _ranges(places), becomes, number, alive)
 
-    def _drops(self, home: str) -> list[int]:
-        """Batches that this worker need not keep any longer, as told to it for the first time."""
-        while self._dropped:
-            number = self._dropped.pop()
-            for known in self._stores:
-                self._undropped.setdefault(known, []).append(number)
-        return self._undropped.pop(home, [])
+    def _store(self, home: str) -> "_Store":
+        """Where a worker keeps our blocks."""
+        if home not in self._stores:
+            name = uuid.uuid4().hex
+            lease = self.client.submit(
+                worker.Lease,
+                name,
+                self._homes.get(home, 1),
+                key=f"gphash-store-{name}",
+                workers=[home],
+                allow_other_workers=False,
+                pure=False,
+            )
+            self._stores[home] = _Store(name, lease)
+        return self._stores[home]
 
     def _pack(self, thing: Any, homes: list[str] | None) -> Any:
         """Bytes to travel within a task, or, if they are many, a future of bytes that workers have been given."""
@@ -421,15 +461,24 @@ class DaskExecutor:
                 result = future.result(timeout=patience)
                 break
             except TimeoutError:
+                if future.status == "error":
+                    raise future.exception() from None
                 self._check(needed)
                 # What is there already takes its time to come here, and begins anew every time.
                 patience = PATIENCE if future.status == "pending" else 10 * patience
-            except (distributed.KilledWorker, worker.StoreGoneError) as error:
-                self._stores.pop(home, None)
+            except worker.StoreGoneError as error:
+                self._forget(*error.args)
+                raise BlocksLostError(f"the worker at {error.args[0]} was started anew") from error
+            except DataError as error:
+                where = f" (seen by the worker at {home})" if home in needed else ""
+                raise DataError(f"{error}{where}") from error
+            except distributed.KilledWorker as error:
+                self._check(needed)
                 raise BlocksLostError(str(error)) from error
             except distributed.client.FutureCancelledError as error:
                 self._check(needed)
                 raise BlocksLostError(str(error)) from error
+        self._paused.clear()
         if not isinstance(result, Outcome):
             self.received += _size(result)
             return result
@@ -438,6 +487,11 @@ class DaskExecutor:
             spent = self._seen(worked).seconds
             spent[name] = spent.get(name, 0.0) + seconds
         return result
+
+    def _forget(self, home: str, store: str) -> None:
+        """A worker does not have what it was given."""
+        if home in self._stores and self._stores[home].name == store:
+            del self._stores[home]
 
     def _seen(self, home: str) -> Traffic:
         return self.traffic.setdefault(home, Traffic(0, 0, {}))
@@ -467,7 +521,7 @@ class DaskExecutor:
         """Threads of every worker that is there."""
         try:
             return dict(self.client.nthreads())
-        except (OSError, TimeoutError) as error:
+        except (OSError, TimeoutError, RuntimeError) as error:
             raise ClusterError(f"the scheduler at {self._address} is gone ({error}); start it, and go on.") from error
 
     def _refresh_homes(self) -> None:
@@ -484,11 +538,17 @@ class DaskExecutor:
         self._homes = living
 
     def _share_out(self, sizes: Sequence[int]) -> list[str]:
-        """A home for every piece: consecutive ones together, as many rows as the worker's threads are worth."""
+        """A home for every piece: consecutive ones together, as many rows as the worker's threads are worth.
+
+        Homes begin at multiples of a power of two, so that a worker's part of a sum is few nodes of its tree.
+        """
         addresses, threads = zip(*sorted(self._homes.items()), strict=True)
         ends = np.cumsum(threads) / sum(threads)
-        middles = (np.cumsum(sizes) - np.asarray(sizes) / 2) / max(sum(sizes), 1)
-        return [addresses[place] for place in np.minimum(np.searchsorted(ends, middles), len(addresses) - 1)]
+        together = 1 << max(0, int(np.log2(max(1.0, len(sizes) / len(addresses) / ALIGNED))))
+        rows = np.add.reduceat(np.asarray(sizes), np.arange(0, len(sizes), together))
+        middles = (np.cumsum(rows) - rows / 2) / max(rows.sum(), 1)
+        places = np.minimum(np.searchsorted(ends, middles), len(addresses) - 1)
+        return [addresses[places[number // together]] for number in range(len(sizes))]
 
     def _homes_of(self, blocks: Sequence[Sequence[Any]]) -> list[str]:
         """Where each call is to be done: where its blocks are."""
@@ -509,7 +569,7 @@ def _itself(piece: R) -> R:
     return piece
 
 
-def _run(work: bytes, job: bytes) -> Outcome:
+def _run(work: bytes, job: bytes, lease: Any) -> Outcome:
     return worker.run(deserialize_bytes(work), deserialize_bytes(job))
 
 
@@ -518,10 +578,10 @@ def _call(work: bytes, call: bytes) -> Any:
         return deserialize_bytes(work)(*deserialize_bytes(call))
 
 
-def _hold(packed: bytes, arrays: list[Any]) -> Outcome:
+def _hold(packed: bytes, lease: Any, arrays: list[Any]) -> Outcome:
     job, given = deserialize_bytes(packed)
     computed = iter(arrays)
-    pieces = [_piece(next(computed), piece.rows) if isinstance(piece, _Kept) else piece for piece in given]
+    pieces = [_piece(next(computed), piece) if isinstance(piece, _Kept) else piece for piece in given]
     return worker.run(_itself, job._replace(arguments=[[Given(pieces)]]))
 
 
@@ -568,9 +628,10 @@ def _ranges(places: list[int]) -> list[tuple[int, int]]:
 
 def _name(work: Callable[..., Any]) -> str:
     """What a task is called on the dashboard: by its function, or by the one around it."""
-    names = [part for part in work.__qualname__.split(".") if part not in ("<locals>", "<lambda>")]
+    qualified = getattr(work, "__qualname__", "work")
+    names = [part for part in qualified.split(".") if part not in ("<locals>", "<lambda>")] or ["work"]
     # The dashboard takes words of letters, with dashes between them, for a name.
-    return names[-1].strip("_").replace("_", "-")
+    return str(names[-1].strip("_").replace("_", "-"))
 
 
 def _size(value: Any) -> int:
@@ -585,7 +646,7 @@ def _connect(address: Any) -> "distributed.Client":
     if not isinstance(address, str):
         raise ValueError(f"executor={address!r}; give a dask.distributed.Client, the address of a scheduler, or None.")
     try:
-        return distributed.Client(address, timeout=10)
+        return distributed.Client(address, timeout=10, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:
         raise ClusterError(
             f"no Dask scheduler answers at {address!r} ({error}); start one with: dask scheduler"

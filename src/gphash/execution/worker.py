@@ -5,6 +5,7 @@ a job reads is ever changed, so that a job can be done again.
 """
 
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
 from typing import Any, NamedTuple, TypeAlias
@@ -14,7 +15,10 @@ from gphash.execution.sums import Sum, partial
 
 
 class StoreGoneError(Exception):
-    """The worker does not have the blocks that a job is about: it was started anew."""
+    """The worker does not have the blocks that a job is about: it was started anew.
+
+    Its arguments are the address of the worker, and the name of the store.
+    """
 
 
 class Held(NamedTuple):
@@ -64,8 +68,6 @@ class Job(NamedTuple):
         Address of the worker.
     store
         Name of the store that the blocks are in.
-    n_threads
-        Threads to work with.
     arguments
         A column for each argument of the function, in parts.
     places
@@ -75,18 +77,17 @@ class Job(NamedTuple):
         pairs, of which the first stays here and the second is added up.
     batch
         Name of the batch that results become.
-    dropped
-        Batches that nobody needs any more.
+    alive
+        Batches that somebody may need; all others are dropped.
     """
 
     home: str
     store: str
-    n_threads: int
     arguments: list[list[Part]]
     places: list[tuple[int, int]]
     becomes: str
     batch: int
-    dropped: list[int]
+    alive: list[int]
 
 
 class Outcome(NamedTuple):
@@ -120,6 +121,10 @@ class Store:
         self.batches.clear()
         self.executor.__exit__()
 
+    def has(self, arguments: Sequence[Sequence[Part]]) -> bool:
+        """Whether all batches are here that arguments are from."""
+        return all(part.batch in self.batches for parts in arguments for part in parts if isinstance(part, Held))
+
     def column(self, parts: Sequence[Part]) -> Iterator[Any]:
         """One argument of every call."""
         for part in parts:
@@ -129,26 +134,48 @@ class Store:
             if isinstance(part, Same):
                 yield from repeat(part.value, part.length)
                 continue
-            batch = self.batches.get(part.batch)
-            if batch is None:
-                raise StoreGoneError(f"batch {part.batch} is not here")
+            batch = self.batches[part.batch]
             for place in range(part.start, part.start + part.length):
                 yield batch[place]
 
 
+class Lease:
+    """Keeps a store for as long as Dask keeps this object: until the client lets go of it, or dies.
+
+    Parameters
+    ----------
+    name
+        Of the store.
+    n_threads
+        Threads to work with.
+    """
+
+    def __init__(self, name: str, n_threads: int) -> None:
+        _stores[name] = store = Store(n_threads)
+        self.name = name
+        weakref.finalize(self, _close, name, store)
+
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        # Dask may copy it to another worker; the store stays where it is.
+        return str, (self.name,)
+
+
 _stores: dict[str, Store] = {}
+
+
+def _close(name: str, store: Store) -> None:
+    _stores.pop(name, None)
+    store.close()
 
 
 def run(work: Callable[..., Any], job: Job) -> Outcome:
     """Do a job."""
     began = time.perf_counter()
     store = _stores.get(job.store)
-    if store is None:
-        if any(isinstance(part, Held) for column in job.arguments for part in column):
-            raise StoreGoneError("this worker has no such store")
-        store = _stores.setdefault(job.store, Store(job.n_threads))
-    for batch in job.dropped:
-        store.batches.pop(batch, None)
+    if store is None or not store.has(job.arguments):
+        raise StoreGoneError(job.home, job.store)
+    for batch in [number for number in store.batches if number not in job.alive]:
+        del store.batches[batch]
     places = [place for start, stop in job.places for place in range(start, stop)]
     columns = [list(store.column(parts)) for parts in job.arguments]
     results = store.executor.collect(work, *columns)
@@ -164,10 +191,3 @@ def run(work: Callable[..., Any], job: Job) -> Outcome:
     else:
         store.batches[job.batch] = dict(zip(places, results, strict=True))
     return Outcome(value, {job.home: time.perf_counter() - began})
-
-
-def close(name: str) -> None:
-    """Forget a store."""
-    store = _stores.pop(name, None)
-    if store is not None:
-        store.close()
