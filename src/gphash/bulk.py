@@ -159,8 +159,8 @@ def _make(
     check_is_fitted(hasher, "hash_function_")
     if hasattr(data, "dask"):
         raise ValueError(
-            "data is a dask array; give a folder of blocks (X.to_zarr(folder) writes one), or encode its chunks where they "
-            "are: X.map_blocks(hasher.encode, dtype='uint8', chunks=(X.chunks[0], -(-hasher.n_bits // 8)))."
+            "data is a dask array; give a folder of blocks (X.to_zarr(folder) writes one), or encode its chunks where "
+            "they are: X.map_blocks(hasher.encode, dtype='uint8', chunks=(X.chunks[0], -(-hasher.n_bits // 8)))."
         )
     table = data if isinstance(data, FolderTable) else blocks.open_folder(data)
     wanted = hasher.hash_function_.n_features

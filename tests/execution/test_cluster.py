@@ -388,6 +388,7 @@ def test_a_worker_without_the_package_is_refused(client, monkeypatch):
 
 
 def test_bad_clusters_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(cluster_module, "ANSWERING", 0.5)
     with pytest.raises(ValueError, match=r"executor=3; give a dask.distributed.Client, the address"):
         GPHasher(**SETTINGS, executor=3).fit(X, Y)
     with pytest.raises(cluster_module.ClusterError, match=r"no Dask scheduler answers at 'tcp://127\.0\.0\.1:9'"):

@@ -40,6 +40,7 @@ except ImportError as error:  # pragma: no cover
 R = TypeVar("R")
 
 PATIENCE = 1.0  # seconds between two looks at who is still there
+ANSWERING = 10.0  # seconds to wait for the scheduler
 WAITING = 60.0  # seconds to wait for a worker when there is none
 PAUSED = 20.0  # seconds after which a worker that Dask has paused is given up
 SMALL = 1 << 16  # bytes that may travel within a task; more are handed to workers beforehand
@@ -646,7 +647,7 @@ def _connect(address: Any) -> "distributed.Client":
     if not isinstance(address, str):
         raise ValueError(f"executor={address!r}; give a dask.distributed.Client, the address of a scheduler, or None.")
     try:
-        return distributed.Client(address, timeout=10, set_as_default=False)
+        return distributed.Client(address, timeout=ANSWERING, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:
         raise ClusterError(
             f"no Dask scheduler answers at {address!r} ({error}); start one with: dask scheduler"
