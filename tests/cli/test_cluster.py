@@ -144,6 +144,54 @@ def test_info_explains_the_folder(indexed):
     assert found["model"] == load(indexed / "near.gph").fingerprint_
 
 
+@pytest.mark.parametrize(("command", "ending"), [("encode", "codes.npy"), ("index", "index")])
+def test_info_names_what_is_missing(copied, command, ending):
+    told(command, "near.gph", "blocks", "-o", "made", cwd=copied)
+    for name in (f"block-1.{ending}", f"block-4.{ending}"):
+        (copied / "made" / name).unlink()
+    said = failed("info", "made", cwd=copied)
+    assert f"'made' is not whole: missing of 7 files are block-1.{ending}, block-4.{ending}; run the same" in said
+    (copied / "made" / "model.gph").unlink()
+    assert f"gphash {command} again" in failed("info", "made", cwd=copied)
+    told(command, "near.gph", "blocks", "-o", "made", cwd=copied)
+    assert told("info", "made", cwd=copied)["files_there"] == 6
+
+
+def test_info_explains_the_codes_of_a_block(trained, tmp_path):
+    told("encode", "near.gph", "blocks", "-o", tmp_path / "codes", cwd=trained)
+    found = told("info", tmp_path / "codes" / "block-5.codes.npy", cwd=trained)
+    assert (found["kind"], found["block"]) == ("codes of a block", "block-5.npy")
+    assert (found["rows"], found["first_row"], found["bits"]) == (297, 1500, 8)
+    assert "is no file of gphash" in failed("info", "rows.npy", cwd=trained)
+    assert "describes a folder of pictures" in failed("info", tmp_path, cwd=trained)
+
+
+def test_data_describes_blocks(trained):
+    found = told("data", "blocks", cwd=trained)
+    assert (found["name"], found["kind"], found["blocks"]) == ("blocks", "npy", 6)
+    assert (found["rows"], found["features"], found["dtype"]) == (1797, 64, "float32")
+    assert found["supervision"] == "labels"
+    assert found["classes"] == {str(digit): int((y == digit).sum()) for digit in range(10)}
+    with contextlib.chdir(trained):
+        lines = inside("data", "blocks").stdout.splitlines()
+    assert lines[0].split(maxsplit=1) == ["kind", "a folder of .npy blocks"]
+    assert lines[-10].split() == ["0", "178"]
+
+
+def test_data_describes_blocks_of_other_kinds(tmp_path):
+    zarr = pytest.importorskip("zarr", reason="zarr is not installed")
+    group = zarr.open_group(tmp_path / "tagged", mode="w")
+    group.create_array("X", data=X[:50])
+    group.create_array("tags", data=np.eye(3, dtype=np.uint8)[y[:50] % 3])
+    found = told("data", "tagged", cwd=tmp_path)
+    assert (found["kind"], found["rows"], found["dtype"], found["supervision"]) == ("zarr", 50, "float64", "tags")
+    assert sum(found["classes"].values()) == 50
+    (tmp_path / "bare").mkdir()
+    np.save(tmp_path / "bare" / "a.npy", X[:50])
+    found = told("data", "bare", cwd=tmp_path)
+    assert (found["supervision"], found["classes"]) == ("none", {})
+
+
 @pytest.mark.parametrize("command", ["encode", "index"])
 def test_ctrl_c_leaves_whole_files_and_the_same_command_goes_on(copied, monkeypatch, command):
     def stop(meter, done, total):
@@ -165,11 +213,8 @@ def test_ctrl_c_leaves_whole_files_and_the_same_command_goes_on(copied, monkeypa
 
 @pytest.mark.parametrize("command", [FIT, ("encode", "near.gph", "blocks"), ("index", "near.gph", "blocks")])
 def test_a_wrong_address_is_one_line(copied, monkeypatch, command):
-    distributed = pytest.importorskip("distributed", reason="a cluster needs Dask")
-    before = distributed.Client.__init__
-    monkeypatch.setattr(
-        distributed.Client, "__init__", lambda client, address, timeout: before(client, address, timeout=0.5)
-    )
+    pytest.importorskip("distributed", reason="a cluster needs Dask")
+    monkeypatch.setattr("gphash.execution.cluster.ANSWERING", 0.5)
     said = failed(*command, "--cluster", "tcp://127.0.0.1:1", cwd=copied)
     assert said.startswith("gphash: no Dask scheduler answers at 'tcp://127.0.0.1:1'")
     assert sorted(path.name for path in copied.iterdir()) == ["blocks", "near.gph"]
@@ -200,7 +245,8 @@ def test_a_block_that_is_missing_or_bad_is_named(copied, cluster):
         (("search", "blocks-index", "random"), "give a file .npy of rows, or id:NUMBER"),
         (("search", "blocks-index", "id:1797"), "ids go from 0 to 1796"),
         (("search", "blocks-index", "id:7", "--ranking", "expected"), "no probabilities; give --ranking hamming"),
-        (("info", "blocks"), "is a folder"),
+        (("info", "blocks"), "'blocks' is a folder; gphash data blocks describes a folder of blocks."),
+        (("data", "blocks-index"), "gphash info blocks-index explains it"),
     ],
 )
 def test_what_cannot_be_is_one_line(indexed, command, complaint):

@@ -9,8 +9,9 @@ import pytest
 
 from gphash import HammingIndex, load
 from gphash.datasets import sources
+from gphash.index.parts import PartedIndex
 from tests import postgresql as server
-from tests.cli.running import COMMAND, ENVIRONMENT, inside
+from tests.cli.running import COMMAND, ENVIRONMENT, gphash, inside
 
 psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed")
 
@@ -185,15 +186,67 @@ def test_a_schema_of_ones_own(store, connection):
     connection.execute('DROP SCHEMA "codes of"')
 
 
+@pytest.fixture(scope="module")
+def blocks(made):
+    """Digits in a folder of blocks, and an index of them in another."""
+    folder = made / "blocks"
+    folder.mkdir()
+    X = sources.read("digits").X
+    for number, start in enumerate(range(0, len(X), 600)):
+        np.save(folder / f"block-{number}.npy", X[start : start + 600])
+    gphash("index", "digits-8.gph", "blocks", "-o", "many.files", "-q", cwd=made)
+    return folder
+
+
+def test_an_index_in_a_folder_becomes_a_store_of_that_name(store, made, blocks):
+    assert answer(store, "load", "many.files")["name"] == "many.files"
+    np.save(made / "nine.npy", sources.read("digits:test").X[:9])
+    asked = ("search", "digits-8.gph", "nine.npy", "--name", "many.files", "-k", 7)
+    found = [[one["id"] for one in result["neighbours"]] for result in answer(store, *asked)["results"]]
+    index = PartedIndex.open(made / "many.files")
+    codes = load(made / "digits-8.gph").encode(np.load(made / "nine.npy"))
+    assert found == index.search(codes, 7).ids.tolist()
+    assert answer(store, "drop", "--name", "many.files", "--yes")["items"] == 1797
+    assert "'blocks' has no manifest.json; wanted is a folder that" in store("load", "blocks", code=1).stderr
+
+
+def test_blocks_are_no_queries(store, blocks, loaded):
+    said = store("search", "digits-8.gph", "blocks", "--name", loaded, code=1).stderr
+    assert said == "gphash: 'blocks' is a folder of blocks; give a file of rows, such as .npy, or a picture.\n"
+
+
+def test_a_wrong_table_or_key_is_named(store, made, loaded, connection):
+    np.save(made / "one.npy", sources.read("digits:test").X[:1])
+    connection.execute("CREATE TABLE goods (id bigint, name text)")
+    asked = ("search", "digits-8.gph", "one.npy", "--name", loaded, "--where", "name = 'a'", "--table")
+    for table in ("nope", "public.nope", "nowhere.goods"):
+        assert f"there is no table '{table}': relation" in store(*asked, table, code=1).stderr
+    for table in ("goods", "public.goods"):
+        said = store(*asked, table, "--key", "number", code=1).stderr
+        assert f"key='number' is no column of the table '{table}'" in said
+    assert "key='name' with these params is refused" in store(*asked, "goods", "--key", "name", code=1).stderr
+    connection.execute("DROP TABLE goods")
+
+
+def test_nobody_has_said_where_the_database_is(store, tmp_path, monkeypatch):
+    monkeypatch.delenv("GPHASH_DATABASE")
+    monkeypatch.setenv("PGHOST", str(tmp_path))
+    for command in (("load", "digits.index"), ("info", "--name", "x"), ("migrate", "--name", "x")):
+        said = store(*command, "-q", code=1).stderr
+        assert said.startswith("gphash: PostgreSQL cannot be reached: ")
+        assert said.endswith("Say where it is by --database, or by GPHASH_DATABASE.\n")
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
         ("load none.index --name numbers", 1, "'none.index'"),
         ("load digits-8.gph --name numbers", 1, "digits-8.gph"),
         ("load digits.index --name numbers", 1, "name='numbers' is a store, or a table of one, already"),
+        ("load digits.index --name numbers", 1, "drop it (gphash store drop --name numbers), or give another name."),
         ("load digits.index --name other --schema nowhere", 1, 'schema "nowhere" does not exist'),
         ("load digits.index --name other --engine faiss", 2, "Invalid value for '--engine'"),
-        ("load digits.index --name other --database secret", 1, "conninfo is no connection string"),
+        ("load digits.index --name other --database secret", 1, "the connection string of the database cannot"),
         ("info --name other", 1, "there is no store 'other'"),
         ("info", 2, "Missing option '--name'"),
         ("drop --name other --yes", 1, "there is no store 'other'"),

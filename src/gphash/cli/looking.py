@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 SHORT = 12  # characters of a fingerprint that are shown
 MOST_CLASSES = 30
+SOME = 10  # missing files that are named
 NUSWIDE = ("BoW_Train_int.dat", "BoW_Test_int.dat")
 
 
@@ -61,13 +62,13 @@ def info(
     shown.facts(list(_lines(told)))
 
 
-@app.command("gphash data", "gphash data digits:test", "gphash data photos/")
+@app.command("gphash data", "gphash data digits:test", "gphash data photos/", "gphash data /shared/blocks")
 def data(
     data: Annotated[
         str | None,
         Argument(
             metavar="DATA",
-            help=app.DATA + " If not given, the known data sets are listed.",
+            help=app.DATA + " Blocks are described, too. If not given, the known data sets are listed.",
             autocompletion=app.complete_data,
             show_default=False,
         ),
@@ -84,6 +85,10 @@ def data(
     """
     if data is None:
         _list(data_dir, as_json)
+        return
+    _refuse_parts(data)
+    if training.has_blocks(data, None):
+        _describe_blocks(Path(data).expanduser(), as_json)
         return
     import numpy as np
 
@@ -116,12 +121,53 @@ def data(
         lines.append(("left out", f"{len(source.skipped):,} files"))
     lines.append(("checksum", source.checksum[:SHORT]))
     shown.facts(lines)
-    if counts:
-        shown.say("")
-        some = list(counts.items())[:MOST_CLASSES]
-        shown.table(("class", "rows"), [shown.Cells((name, f"{count:,}")) for name, count in some])
-        if len(counts) > MOST_CLASSES:
-            shown.say(f"… and {len(counts) - MOST_CLASSES:,} more; --json lists all.")
+    _print_counts(counts)
+
+
+def _refuse_parts(data: str) -> None:
+    """Refuse a folder that holds no rows, but what was made of them."""
+    from gphash.index import parts
+
+    if data.partition(":")[0] not in registry.DATA_SETS and parts.is_folder_of_parts(Path(data).expanduser()):
+        raise ValueError(f"{data!r} holds what gphash made of a folder of blocks; gphash info {data} explains it.")
+
+
+def _describe_blocks(folder: Path, as_json: bool) -> None:
+    """Say what the heads of blocks tell, and how many rows there are of every class."""
+    from gphash.datasets import blocks, zarr_blocks
+
+    table = blocks.open_folder(folder)
+    labels = table.labels()
+    counts = {} if labels is None else _counts(labels)
+    told: dict[str, Any] = {
+        "name": table.folder.name,
+        "kind": "zarr" if zarr_blocks.marks(table.folder) else Path(table.names[0]).suffix.lower().lstrip("."),
+        "blocks": len(table.blocks),
+        "rows": table.n_rows,
+        "features": table.n_features,
+        "dtype": table.dtype,
+        "supervision": "none" if labels is None else _kind_of(labels.y),
+        "classes": counts,
+        "fingerprint": table.fingerprint(),
+    }
+    if as_json:
+        shown.emit(told)
+        return
+    kind = "a Zarr array" if told["kind"] == "zarr" else f"a folder of .{told['kind']} blocks"
+    lines = [("kind", kind), *((name, f"{told[name]:,}") for name in ("blocks", "rows", "features"))]
+    lines += [("dtype", table.dtype), ("supervision", told["supervision"])]
+    shown.facts([*lines, ("fingerprint", told["fingerprint"][:SHORT])])
+    _print_counts(counts)
+
+
+def _print_counts(counts: dict[str, int]) -> None:
+    if not counts:
+        return
+    shown.say("")
+    some = list(counts.items())[:MOST_CLASSES]
+    shown.table(("class", "rows"), [shown.Cells((name, f"{count:,}")) for name, count in some])
+    if len(counts) > MOST_CLASSES:
+        shown.say(f"… and {len(counts) - MOST_CLASSES:,} more; --json lists all.")
 
 
 def _kind_of(y: Any) -> str:
@@ -203,19 +249,47 @@ def _explained(path: Path) -> dict[str, Any]:
         return {**told, "kind": "descriptors", "remark": "a cache of picture descriptors; it may be removed"}
     if magic == journal.MAGIC:
         return {**told, "kind": "journal", "remark": f"changes to {path.with_suffix('').name} since it was written"}
+    if magic.startswith(b"\x93NUMPY") and (found := _codes(path)):
+        return {**told, **found}
     if magic.lstrip()[:1] == b"{":
         return {**told, **_report(path)}
     raise ValueError(f"{str(path)!r} is no file of gphash.")
 
 
-def _parts(folder: Path) -> dict[str, Any]:
-    """A folder with a file for every block of a table."""
+def _codes(path: Path) -> dict[str, Any]:
+    """Codes of a block; nothing if no manifest beside the file names it."""
     from gphash.index import parts
 
+    if not parts.is_folder_of_parts(path.parent):
+        return {}
+    manifest = parts.read_manifest(path.parent)
+    for block in manifest.blocks:
+        if block.file == path.name:
+            told = {"kind": f"{manifest.kind} of a block", "block": block.name, "rows": block.n_rows}
+            return told | {"first_row": block.start, "bits": manifest.n_bits, "model": manifest.model}
+    return {}
+
+
+def _parts(folder: Path) -> dict[str, Any]:
+    """A folder with a file for every block of a table."""
+    from gphash.datasets import blocks
+    from gphash.index import parts
+    from gphash.persistence import FormatError
+
     if not parts.is_folder_of_parts(folder):
-        raise ValueError(f"{str(folder)!r} is a folder; gphash data {folder} describes a folder of pictures.")
+        what = "blocks" if blocks.is_folder_of_blocks(folder) else "pictures"
+        raise ValueError(f"{str(folder)!r} is a folder; gphash data {folder} describes a folder of {what}.")
     manifest = parts.read_manifest(folder)
     there = [path for block in manifest.blocks if (path := folder / block.file).is_file()]
+    files = [parts.MODEL, *(block.file for block in manifest.blocks)]
+    missing = [name for name in files if not (folder / name).is_file()]
+    if manifest.finished and missing:
+        command = {"codes": "encode", "index": "index"}[manifest.kind]
+        more = f" and {len(missing) - SOME:,} more" if len(missing) > SOME else ""
+        raise FormatError(
+            f"{str(folder)!r} is not whole: missing of {len(files):,} files are {', '.join(missing[:SOME])}{more}; run "
+            f"the same gphash {command} again, which makes them anew."
+        )
     told: dict[str, Any] = {"folder": str(folder), "bytes": sum(path.stat().st_size for path in there)}
     told |= {"kind": f"{manifest.kind} of a folder of blocks", "finished": manifest.finished}
     told |= {"rows": manifest.n_rows, "bits": manifest.n_bits, "files": len(manifest.blocks), "files_there": len(there)}

@@ -1,8 +1,10 @@
 """Commands on codes in PostgreSQL: store load, search, info, verify, migrate, drop."""
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -16,6 +18,7 @@ from gphash.cli.searching import Index, Ranking
 if TYPE_CHECKING:
     from gphash.contract import Hasher
     from gphash.datasets.sources import Source
+    from gphash.index.hamming_index import HammingIndex
     from gphash.stores.postgres_index import PostgresIndex
     from gphash.stores.tables import Options
 
@@ -75,6 +78,7 @@ group = typer.Typer(
 
 @app.command(
     "gphash store load digits.index",
+    "gphash store load /shared/index --name photos",
     "gphash store load digits.index --name numbers --database postgresql://me@localhost/shop",
     interrupted=lambda given: "interrupted; the store is there with all its items, or not at all.",
     within=group,
@@ -87,7 +91,8 @@ def load(
             "--name",
             "-n",
             metavar="NAME",
-            help="Of the store: its tables are NAME_items …; INDEX without its ending if not given.",
+            help="Of the store: its tables are NAME_items …; if not given, INDEX without its ending, or the folder's "
+            "name.",
             show_default=False,
         ),
     ] = None,
@@ -102,11 +107,10 @@ def load(
     debug: Debug = False,
 ) -> None:
     """Copy an index into new tables, as a whole or not at all."""
-    from gphash.index.hamming_index import HammingIndex
     from gphash.stores.postgres_index import PostgresIndex
 
-    chosen = name or index.stem
-    with HammingIndex.open(index) as source, shown.Meter("loading", quiet) as progress:
+    chosen = name or (index.resolve().name if index.is_dir() else index.stem)
+    with _index(index) as source, shown.Meter("loading", quiet) as progress, _advised(database):
         began = time.perf_counter()
         options: Options = {"schema": schema, "lock_timeout": lock_timeout, "engine": engine.value}
         with PostgresIndex.from_index(database, chosen, source, progress=progress, **options):
@@ -163,6 +167,8 @@ def search(
         raise BadParameter("--where and --table belong together; give both, or neither.")
     if param and where is None:
         raise BadParameter("--param without --where; give the condition that the values belong to.")
+    if training.has_blocks(data, None):
+        raise ValueError(f"{data!r} is a folder of blocks; give a file of rows, such as .npy, or a picture.")
     hasher = training.load(model, threads)
     if ranking is Ranking.EXPECTED and not hasattr(hasher, "bit_probabilities"):
         raise ValueError(f"{str(model)!r} is a model of {methods.name_of(hasher)}, which tells no probabilities.")
@@ -246,7 +252,8 @@ def migrate(
     from gphash.stores.postgres_index import PostgresIndex
     from gphash.stores.schema import VERSION
 
-    before = PostgresIndex.migrate(database, name, schema=schema, lock_timeout=lock_timeout)
+    with _advised(database):
+        before = PostgresIndex.migrate(database, name, schema=schema, lock_timeout=lock_timeout)
     if as_json:
         shown.emit({"name": name, "before": before, "version": VERSION})
     elif before == VERSION:
@@ -289,7 +296,34 @@ app.app.add_typer(group)
 def _opened(database: str, name: str, options: "Options") -> "PostgresIndex":
     from gphash.stores.postgres_index import PostgresIndex
 
-    return PostgresIndex.open(database, name, **options)
+    with _advised(database):
+        return PostgresIndex.open(database, name, **options)
+
+
+def _index(path: Path) -> "HammingIndex":
+    """An index in a file, or in a folder of many."""
+    from gphash.index.hamming_index import HammingIndex
+    from gphash.index.parts import PartedIndex
+
+    return PartedIndex.open(path) if path.is_dir() else HammingIndex.open(path)
+
+
+@contextlib.contextmanager
+def _advised(database: str) -> Iterator[None]:
+    """Errors of the stores with advice for a command line."""
+    from gphash.stores.postgres import ConninfoError, UnreachableError
+
+    try:
+        yield
+    except ConninfoError as error:
+        raise ValueError(
+            f"the connection string of the database cannot be read; give --database, or {VARIABLE}, such as "
+            "'host=localhost dbname=shop user=me', or a URL postgresql://…"
+        ) from error
+    except UnreachableError as error:
+        if database:
+            raise
+        raise ConnectionError(f"{error} Say where it is by --database, or by {VARIABLE}.") from error
 
 
 def _agreed(question: str) -> bool:

@@ -36,6 +36,14 @@ class KnownError(StoreError):
     """What was to be made is there already; for callers that can say what it is."""
 
 
+class ConninfoError(ValueError):
+    """The connection string cannot be read; the message shows nothing of it."""
+
+
+class UnreachableError(ConnectionError):
+    """No server answers, or it lets nobody in."""
+
+
 class RefusedError(ValueError):
     """The server does not take a statement, or a value in it."""
 
@@ -120,7 +128,7 @@ class Database:
         try:
             known = psycopg.conninfo.conninfo_to_dict(self._conninfo)
         except psycopg.ProgrammingError:  # whose message would show a part of the text, which may be a password
-            raise ValueError(
+            raise ConninfoError(
                 "conninfo is no connection string; give one such as 'host=localhost dbname=shop user=me', or a URL "
                 "postgresql://…"
             ) from None
@@ -128,7 +136,7 @@ class Database:
         try:
             connection = psycopg.connect(self._conninfo, autocommit=True, connect_timeout=patience)
         except psycopg.OperationalError as error:
-            raise ConnectionError(f"PostgreSQL cannot be reached: {_first_line(error)}.") from None
+            raise UnreachableError(f"PostgreSQL cannot be reached: {_first_line(error)}.") from None
         try:
             if connection.info.server_version < OLDEST:
                 version = connection.info.parameter_status("server_version")

@@ -1,6 +1,7 @@
 """`PostgresIndex`: the searches of a `HammingIndex` in tables of PostgreSQL, with conditions on other tables."""
 
 import contextlib
+import shlex
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
@@ -105,7 +106,12 @@ class PostgresIndex:
                     changing.create(session, tables, index.model, *index.items(), progress)
                     meta = read_meta(session, where)
             except KnownError:
-                raise ValueError(f"name={name!r} is a store, or a table of one, already; open it or drop it.") from None
+                space = [] if where.schema is None else ["--schema", where.schema]
+                drop = shlex.join(["gphash", "store", "drop", "--name", name, *space])
+                raise ValueError(
+                    f"name={name!r} is a store, or a table of one, already; open it, drop it ({drop}), or give another "
+                    "name."
+                ) from None
             made = cls(database, tables, meta)
             made._settle()
             return made
@@ -456,12 +462,12 @@ class PostgresIndex:
 
     @contextlib.contextmanager
     def _session(self, condition: Condition | None = None) -> Iterator[Session]:
-        with named(self.name, condition), self._database.session() as session:
+        with named(self.name, condition, self._tables.place), self._database.session() as session:
             yield session
 
     @contextlib.contextmanager
     def _reading(self, condition: Condition | None = None) -> Iterator[Session]:
-        with named(self.name, condition), self._database.reading() as session:
+        with named(self.name, condition, self._tables.place), self._database.reading() as session:
             yield session
 
     @contextlib.contextmanager
