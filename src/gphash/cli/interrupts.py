@@ -6,7 +6,7 @@ Python prints it and goes on, and what called the callback may fail later with a
 
 import signal
 import sys
-from threading import Timer
+from threading import Timer, main_thread
 from types import TracebackType
 from typing import Self
 
@@ -42,6 +42,14 @@ class Interrupts:
             return
         self.lost = True
         self.settle()
-        self._again = Timer(PAUSE, signal.raise_signal, [signal.SIGINT])
+        self._again = Timer(PAUSE, _interrupt)
         self._again.daemon = True
         self._again.start()
+
+
+def _interrupt() -> None:
+    """Interrupt the main thread, which may be asleep."""
+    if hasattr(signal, "pthread_kill") and (main := main_thread().ident) is not None:
+        signal.pthread_kill(main, signal.SIGINT)
+    else:
+        signal.raise_signal(signal.SIGINT)
