@@ -442,3 +442,16 @@ def test_a_clone_has_the_same_client_and_a_saved_model_has_none(client, local, t
 def test_only_the_shared_solver_runs_on_a_cluster(client):
     with pytest.raises(ValueError, match="solver='blockwise' works on one machine only"):
         GPHasher(**SETTINGS, executor=client, solver="blockwise").fit(X, Y)
+
+
+def test_without_dask_it_says_what_to_install():
+    code = """
+import sys
+sys.modules["distributed"] = None
+from gphash import GPHasher
+GPHasher(executor="tcp://somewhere:8786").fit([[0.0], [1.0]], [0, 1])
+"""
+    found = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert found.stderr.rstrip().endswith(
+        "ImportError: a cluster needs Dask; install it with: pip install 'gphash[cluster]'"
+    )

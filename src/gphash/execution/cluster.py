@@ -21,11 +21,10 @@ from typing import Any, NamedTuple, NoReturn, Self, TypeVar
 
 import numpy as np
 
-from gphash.arrays import Floats, Indices
-from gphash.datasets.block_files import float_type
-from gphash.datasets.blocks import LARGEST, ArrayTable, Piece
+from gphash.arrays import Floats
 from gphash.datasets.dataset import DataError
 from gphash.execution import worker
+from gphash.execution.dask_arrays import DaskPiece, DaskTable, Kept, arrived
 from gphash.execution.local import BlocksLostError, one_blas_thread
 from gphash.execution.sums import Sum
 from gphash.execution.worker import Given, Held, Job, Outcome, Part, Same
@@ -34,7 +33,7 @@ from gphash.version import __version__
 try:
     import distributed
     from distributed.protocol.serialize import deserialize_bytes, serialize_bytes
-except ImportError as error:  # pragma: no cover
+except ImportError as error:
     raise ImportError("a cluster needs Dask; install it with: pip install 'gphash[cluster]'") from error
 
 R = TypeVar("R")
@@ -97,73 +96,6 @@ class Handle:
         raise TypeError("a block's handle must not travel: a function refers to it.")
 
 
-class DaskPiece(NamedTuple):
-    """Rows of a dask array.
-
-    array
-        The array, as many rows as there are between the first and the last row wanted, or just those.
-    kept
-        Numbers of the rows wanted in it; None for all.
-    """
-
-    array: Any
-    kept: Indices | None
-
-    def __len__(self) -> int:
-        """Number of rows."""
-        return int(self.array.shape[0] if self.kept is None else len(self.kept))
-
-    def read(self) -> Floats:
-        """The rows, here."""
-        return _piece(np.asarray(self.array), _Kept(self.kept, tuple(self.array.shape))).read()
-
-
-class DaskTable:
-    """Rows of a dask array, which stay where they are.
-
-    Parameters
-    ----------
-    X
-        Two dimensions of known length.
-    """
-
-    def __init__(self, X: Any) -> None:
-        if X.ndim != 2 or any(size != size for size in X.shape):
-            raise ValueError(
-                f"X is a dask array of shape {X.shape}; give one of two known lengths (X.compute_chunk_sizes())."
-            )
-        if X.dtype.kind not in "fiub":
-            raise ValueError(f"X is a dask array of dtype {X.dtype}; give numbers.")
-        self.X = X.rechunk({1: -1})
-        self.n_rows, self.n_features = (int(size) for size in X.shape)
-
-    def select(self, rows: Indices) -> DaskPiece:
-        """Some rows."""
-        first, last = int(rows[0]), int(rows[-1]) + 1
-        if last - first == len(rows):
-            return DaskPiece(self.X[first:last], None)
-        if last - first <= 2 * len(rows):
-            return DaskPiece(self.X[first:last], rows - first)
-        return DaskPiece(self.X[rows], None)
-
-    def fingerprint(self) -> str:
-        """Dask's own name of the array: the same for the same source and the same operations, if Dask knows them."""
-        return f"{self.X.name} {self.X.shape} {self.X.dtype}"
-
-
-class _Kept(NamedTuple):
-    """Stands for a piece whose rows come from Dask.
-
-    rows
-        Which of them are wanted; None for all.
-    shape
-        Of what comes, as Dask believes it to be.
-    """
-
-    rows: Indices | None
-    shape: tuple[int, int]
-
-
 class _Store(NamedTuple):
     """Where a worker keeps our blocks.
 
@@ -175,23 +107,6 @@ class _Store(NamedTuple):
 
     name: str
     lease: Any
-
-
-def _piece(rows: Any, kept: _Kept) -> Piece:
-    """Rows of a dask array that have arrived."""
-    array = np.asarray(rows)
-    if array.shape != kept.shape:
-        raise ValueError(
-            f"X is a dask array whose chunks are not what it says: {kept.shape} rows and columns were expected, and "
-            f"{array.shape} came; X.compute_chunk_sizes() may mend it."
-        )
-    array = array.astype(float_type([array.dtype]), copy=False)
-    limit = LARGEST / array.shape[1] ** 0.5
-    if not np.isfinite(array).all():
-        raise ValueError("X, a dask array, contains NaN or infinity; give finite numbers.")
-    if np.abs(array).max() > limit:
-        raise ValueError(f"X, a dask array, holds values beyond {limit:.1e}; scale them.")
-    return ArrayTable(array).select(np.arange(len(array)) if kept.rows is None else kept.rows)
 
 
 class DaskExecutor:
@@ -206,14 +121,10 @@ class DaskExecutor:
     ----------
     traffic : dict
         By the address of a worker, what it has done; see `Traffic`.
-    sent, received : int
-        Bytes that went out from this process, each counted once however many workers got them, and that came back as
-        results.
     """
 
     def __init__(self, client: Any) -> None:
         self.client: Any = client
-        self.sent = self.received = 0
         self.traffic: dict[str, Traffic] = {}
         self._mine = False
         self._stores: dict[str, _Store] = {}
@@ -258,7 +169,9 @@ class DaskExecutor:
 
     def table(self, X: Any) -> DaskTable:
         """A dask array, computed once, its chunks on the workers that have made them."""
-        return DaskTable(self.client.persist(X))
+        table = DaskTable(X)
+        table.X = self.client.persist(table.X)
+        return table
 
     def hold(self, pieces: Sequence[Any]) -> Sequence[Any]:
         """Give every piece a home, neighbours together, in proportion to the workers' threads."""
@@ -277,7 +190,7 @@ class DaskExecutor:
             arrays = [pieces[place].array for place in mine if isinstance(pieces[place], DaskPiece)]
             chunks = [array.rechunk((-1, -1)).to_delayed()[0, 0] for array in arrays]
             given = [
-                _Kept(piece.kept, tuple(piece.array.shape)) if isinstance(piece, DaskPiece) else piece
+                Kept(piece.kept, tuple(piece.array.shape)) if isinstance(piece, DaskPiece) else piece
                 for piece in (pieces[place] for place in mine)
             ]
             futures[home] = self.client.submit(
@@ -302,7 +215,11 @@ class DaskExecutor:
 
     def map(self, work: Callable[..., R], *blocks: Sequence[Any]) -> Sequence[R]:
         """Apply `work` where blocks are, and leave the results there."""
-        return self._map(work, blocks, self._homes_of(blocks), _name(work))
+        homes, batch = self._homes_of(blocks), self._new_batch()
+        if homes:
+            self._finish(self._submit(work, blocks, homes, _name(work), "batch", batch), homes, _name(work))
+        made: list[Any] = [Handle(batch, place, home) for place, home in enumerate(homes)]
+        return made
 
     def collect(self, work: Callable[..., R], *blocks: Sequence[Any]) -> Iterator[R]:
         """Apply `work` where blocks are, or anywhere if none is held, and bring the results here."""
@@ -366,13 +283,6 @@ class DaskExecutor:
             with contextlib.suppress(Exception):
                 self.client.cancel(list(futures), force=True)
 
-    def _map(self, work: Callable[..., R], blocks: Sequence[Sequence[Any]], homes: list[str], name: str) -> list[Any]:
-        if not homes:
-            return []
-        batch = self._new_batch()
-        self._finish(self._submit(work, blocks, homes, name, "batch", batch), homes, name)
-        return [Handle(batch, place, home) for place, home in enumerate(homes)]
-
     def _new_batch(self) -> Batch:
         self._batches += 1
         batch = Batch(self._batches)
@@ -433,7 +343,6 @@ class DaskExecutor:
     def _pack(self, thing: Any, homes: list[str] | None) -> Any:
         """Bytes to travel within a task, or, if they are many, a future of bytes that workers have been given."""
         packed = serialize_bytes(thing)
-        self.sent += len(packed)
         for home in homes or []:
             self.traffic[home] = self._seen(home)._replace(received=self._seen(home).received + len(packed))
         if len(packed) <= SMALL:
@@ -480,13 +389,10 @@ class DaskExecutor:
                 self._check(needed)
                 raise BlocksLostError(str(error)) from error
         self._paused.clear()
-        if not isinstance(result, Outcome):
-            self.received += _size(result)
-            return result
-        self.received += _size(result.value)
-        for worked, seconds in result.seconds.items():
-            spent = self._seen(worked).seconds
-            spent[name] = spent.get(name, 0.0) + seconds
+        if isinstance(result, Outcome):
+            for worked, seconds in result.seconds.items():
+                spent = self._seen(worked).seconds
+                spent[name] = spent.get(name, 0.0) + seconds
         return result
 
     def _forget(self, home: str, store: str) -> None:
@@ -582,7 +488,7 @@ def _call(work: bytes, call: bytes) -> Any:
 def _hold(packed: bytes, lease: Any, arrays: list[Any]) -> Outcome:
     job, given = deserialize_bytes(packed)
     computed = iter(arrays)
-    pieces = [_piece(next(computed), piece) if isinstance(piece, _Kept) else piece for piece in given]
+    pieces = [arrived(next(computed), piece) if isinstance(piece, Kept) else piece for piece in given]
     return worker.run(_itself, job._replace(arguments=[[Given(pieces)]]))
 
 
@@ -633,14 +539,6 @@ def _name(work: Callable[..., Any]) -> str:
     names = [part for part in qualified.split(".") if part not in ("<locals>", "<lambda>")] or ["work"]
     # The dashboard takes words of letters, with dashes between them, for a name.
     return str(names[-1].strip("_").replace("_", "-"))
-
-
-def _size(value: Any) -> int:
-    if isinstance(value, np.ndarray):
-        return int(value.nbytes)
-    if isinstance(value, list | tuple):
-        return sum(map(_size, value))
-    return 8
 
 
 def _connect(address: Any) -> "distributed.Client":
