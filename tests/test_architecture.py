@@ -12,11 +12,11 @@ SOURCE = Path(__file__).parents[1] / "src" / PACKAGE
 
 # From the bottom up. A module may import from its own layer and from those before it.
 LAYERS = [
-    {"version", "arrays", "probit", "files"},
+    {"version", "arrays", "probit", "files", "persistence", "schema"},
     {"kernels", "features", "hamming", "coding", "datasets", "execution"},
     {"gp"},
     {"hashing", "state", "inference"},
-    {"persistence", "validation", "evaluation"},
+    {"validation", "evaluation"},
     {"contract", "index"},
     {"selection", "stores"},
     {"training"},

@@ -65,13 +65,11 @@ def name_of(hasher: "Hasher") -> str:
 
 def load(path: str | os.PathLike[str]) -> "Hasher":
     """Read a model of any method, as its `save` wrote it, ready to encode."""
-    from gphash import persistence
+    from gphash import persistence, schema
     from gphash.contract import KIND
 
     stored = persistence.read(path, KIND)
     known = {word: name for name, (_, word) in _HOMES.items()}
-    if (word := stored.meta.get("method")) not in known:
-        raise persistence.FormatError(
-            f"{os.fspath(path)!r} holds a model of the method {word!r}; known are {', '.join(known)}."
-        )
-    return METHODS[known[word]].from_container(stored)
+    with schema.reading(path, "fit the model again, or get its file from where it was made"):
+        schema.Text(tuple(known)).check(stored.meta.get("method"), "method")
+        return METHODS[known[stored.meta["method"]]].from_container(stored)

@@ -25,6 +25,7 @@ import hashlib
 import json
 import math
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
@@ -40,10 +41,11 @@ Arrays: TypeAlias = Mapping[str, NDArray[Any]]
 FORMAT_VERSION = 1
 MAGIC = b"\x89GPHASH\n"
 ALIGNMENT = 64
-MAX_HEADER_BYTES = 1 << 26
+MAX_HEADER_BYTES = 1 << 22
 
 _DIGEST_BYTES = hashlib.sha256().digest_size
 _CHUNK_BYTES = 1 << 20
+_DTYPE = re.compile(r"[<|][biufcSUMm][0-9]{1,9}(\[[0-9A-Za-z]{1,20}\])?")
 
 
 class FormatError(ValueError):
@@ -237,7 +239,7 @@ def read(path: str | os.PathLike[str], kind: str | None = None, *, mapped: bool 
                 else:
                     array = np.empty(entry.shape, dtype=entry.dtype)
                 arrays[name] = array
-            except ValueError as error:
+            except (ValueError, OverflowError) as error:
                 raise FormatError(f"{os.fspath(path)!r} is damaged: array {name!r}: {error}") from error
             view = array.reshape(-1).view(np.uint8).data
             for start in range(0, len(view), _CHUNK_BYTES):
@@ -455,6 +457,8 @@ def _parse(fields: dict[str, Any]) -> Description:
     offset = 0
     for item in fields["arrays"]:
         entry = ArrayEntry(item["dtype"], tuple(item["shape"]), item["offset"])
+        if not _DTYPE.fullmatch(entry.dtype):
+            raise ValueError(f"dtype {entry.dtype!r}")
         dtype = np.dtype(entry.dtype)
         if not _is_storable(dtype) or dtype.newbyteorder("<").str != entry.dtype:
             raise ValueError(f"dtype {entry.dtype!r}")

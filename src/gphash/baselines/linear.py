@@ -6,16 +6,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gphash import validation
+from gphash import schema, validation
 from gphash.arrays import Floats
 from gphash.coding.similarity import PairGraph, Pairs, Signatures
 from gphash.contract import Hasher
 from gphash.execution.local import LocalExecutor, count_jobs, row_blocks
 from gphash.features import scaling
 from gphash.features.scaling import Scaling
+from gphash.hamming.packing import MOST_BITS
+from gphash.schema import Array, Flag, Schema
 
 TILE = 4096
 ROUNDING = 1e-13  # of a float64 sum of products, relative to the sum of their absolute values
+
+SCHEMA = Schema(
+    {"unit_length": Flag()},
+    {
+        "scaling_mean": scaling.MEAN,
+        "weights": Array("<f8", ("features", "bits")),
+        "offset": Array("<f8", ("bits",)),
+    },
+    {"bits": (1, MOST_BITS), "features": (1, 2**31)},
+)
+"""What a file holds of a linear function."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +80,8 @@ class LinearFunction:
 
 
 def restore(meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> LinearFunction:
-    """A linear function from its content."""
+    """A linear function from its content; a Fault says what is wrong with that."""
+    schema.check(SCHEMA, meta, arrays)
     return LinearFunction(Scaling(arrays["scaling_mean"], meta["unit_length"]), arrays["weights"], arrays["offset"])
 
 
@@ -113,7 +127,7 @@ class LinearHasher(Hasher):
 
     def _check(self) -> None:
         """Refuse bad parameters."""
-        validation.whole_number("n_bits", self.n_bits)
+        validation.code_length("n_bits", self.n_bits)
         validation.one_of("scaling", self.scaling, ("unit", "centre"))
         count_jobs(self.n_jobs)
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gphash import validation
+from gphash import schema, validation
 from gphash.arrays import Floats, Indices
 from gphash.baselines.pcah import principal_components
 from gphash.coding.similarity import Pairs
@@ -22,10 +22,26 @@ from gphash.contract import Hasher
 from gphash.execution.local import LocalExecutor, count_jobs, row_blocks
 from gphash.features import scaling
 from gphash.features.scaling import Scaling
+from gphash.hamming.packing import MOST_BITS
+from gphash.schema import Array, Flag, Schema
 
 TILE = 4096
 ROUNDING = 1e-13  # of a float64 sum of products, relative to the sum of their absolute values
 NOTHING = 1e-10  # of the longest row: a range that is none but for rounding
+
+SCHEMA = Schema(
+    {"unit_length": Flag()},
+    {
+        "scaling_mean": scaling.MEAN,
+        "directions": Array("<f8", ("features", "components")),
+        "least": Array("<f8", ("components",)),
+        "extent": Array("<f8", ("components",), least=1e-200),
+        "dimension": Array("<i8", ("bits",)),
+        "frequency": Array("<i8", ("bits",), least=1, most=MOST_BITS),
+    },
+    {"bits": (1, MOST_BITS), "features": (1, 2**31), "components": (1, 2**31)},
+)
+"""What a file holds of such a function."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +110,9 @@ class SinusoidFunction:
 
 
 def restore(meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> SinusoidFunction:
-    """The function from its content."""
+    """The function from its content; a Fault says what is wrong with that."""
+    sizes = schema.check(SCHEMA, meta, arrays)
+    schema.check_values("dimension", arrays["dimension"], 0, sizes["components"] - 1)
     parts = (arrays[name] for name in ("directions", "least", "extent", "dimension", "frequency"))
     return SinusoidFunction(Scaling(arrays["scaling_mean"], meta["unit_length"]), *parts)
 
@@ -151,7 +169,7 @@ class SpectralHashing(Hasher):
 
     def _check(self) -> None:
         """Refuse bad parameters."""
-        validation.whole_number("n_bits", self.n_bits)
+        validation.code_length("n_bits", self.n_bits)
         validation.one_of("scaling", self.scaling, ("unit", "centre"))
         validation.seed(self.random_state)
         count_jobs(self.n_jobs)
