@@ -285,6 +285,8 @@ def _check_array(schema: Schema, name: str, array: NDArray[Any], sizes: Sizes) -
 
 def check_values(name: str, array: NDArray[Any], least: float, most: float) -> None:
     """Refuse an array with values outside of a range, or NaN."""
+    if array.dtype.kind in "iu" and least <= np.iinfo(array.dtype).min and np.iinfo(array.dtype).max <= most:
+        return
     # A comparison with NaN is false, and the smallest of numbers among which there is one is NaN.
     if array.size and not (least <= array.min() and array.max() <= most):
         if least == -math.inf and most == math.inf:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from gphash import schema
 from gphash.arrays import Floats
 from gphash.execution.local import row_blocks, side_by_side
 from gphash.hamming import packing
@@ -19,6 +20,7 @@ from gphash.index.buckets import Buckets, Words
 from gphash.index.contents import Contents, Filter, Marks, Part, Stats
 from gphash.index.filters import Allowed
 from gphash.persistence import FormatError
+from gphash.schema import Fault
 
 QUERIES = 32  # per unit of parallel work
 
@@ -111,7 +113,8 @@ class HammingIndex:
         """
         opened = storage.open_index(path, writable)
         try:
-            contents = _replayed(Contents((Part(opened.buckets),)), opened.changes, opened.n_bits)
+            with schema.reading(f"{opened.place.path}.journal", storage.AGAIN):
+                contents = _replayed(Contents((Part(opened.buckets),)), opened.changes, opened.n_bits)
             index = cls(contents, opened.n_bits, opened.model, opened.place)
         except BaseException:
             opened.place.close()
@@ -478,11 +481,28 @@ def _replayed(
     numbers = np.concatenate([ids for _, ids, _ in changes])
     added = np.concatenate([np.full(len(ids), kind == journal.ADD) for kind, ids, _ in changes])
     packed = np.concatenate([codes for _, _, codes in changes])
+    _check_turns(contents, numbers, added)
     _, last = np.unique(numbers[::-1], return_index=True)
     last = len(numbers) - 1 - last
     last = last[added[last]]
     rows = np.cumsum(added)[last] - 1
     return contents.without(numbers[~added]).inserted(bucketing.to_words(packed[rows], n_bits), numbers[last])
+
+
+def _check_turns(contents: Contents, numbers: NDArray[np.int64], added: NDArray[np.bool_]) -> None:
+    """Refuse changes that nobody can have made: whatever is added is not there, and whatever is removed is."""
+    order = np.argsort(numbers, kind="stable")
+    ids, adds = numbers[order], added[order]
+    first = np.ones(len(ids), bool)
+    first[1:] = ids[1:] != ids[:-1]
+    (base,) = contents.parts
+    there = np.empty(len(ids), bool)
+    there[first] = base.places(ids[first]) >= 0
+    there[~first] = adds[:-1][~first[1:]]
+    if (wrong := there == adds).any():
+        place = int(np.flatnonzero(wrong)[0])
+        what = "adds an item that is there" if adds[place] else "removes an item that is not there"
+        raise Fault(f"it {what} (id {ids[place]})")
 
 
 def _arrays(buckets: Buckets, marks: Marks) -> Any:
