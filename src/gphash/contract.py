@@ -154,6 +154,11 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             Anything worth keeping about what the model was learned from, in JSON's types; codes do not depend on it.
         """
         check_is_fitted(self, "hash_function_")
+        persistence.check_replaceable(path, KIND)
+        if self.n_bits != self.hash_function_.n_bits:
+            raise ValueError(
+                f"n_bits={self.n_bits!r} was set after fit, which gave {self.hash_function_.n_bits} bits; fit again."
+            )
         names = [str(name) for name in self.feature_names_in_] if hasattr(self, "feature_names_in_") else None
         given = self.get_params(deep=False).items()
         parameters = {name: value for name, value in given if name not in self.whereabouts and _plain(value)}

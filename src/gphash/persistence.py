@@ -27,6 +27,7 @@ import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
 import numpy as np
@@ -153,7 +154,7 @@ def write(
     Parameters
     ----------
     path
-        Destination; a file there is replaced.
+        Destination; a container is replaced, and anything else refused.
     kind
         What artefact this is, for `read` to compare.
     meta
@@ -191,9 +192,25 @@ def write(
             "large values belong in arrays"
         )
 
+    check_replaceable(path)
     with files.replacing(path) as file:
         _write_stream(file, header, checked, layout)
     return mark
+
+
+def check_replaceable(path: str | os.PathLike[str], kind: str | None = None) -> None:
+    """Refuse to write over anything but a container, of that kind if it is given and can be told, or an empty file."""
+
+    def is_one(there: Path) -> bool:
+        with open(there, "rb") as file:
+            if file.read(len(MAGIC)) != MAGIC:
+                return False
+        try:
+            return kind in (None, describe(there).kind)
+        except FormatError:
+            return True
+
+    files.check_replaceable(path, kind or "file of gphash", is_one)
 
 
 def read(path: str | os.PathLike[str], kind: str | None = None, *, mapped: bool = False) -> Container:

@@ -72,7 +72,7 @@ class Flag:
 
 @dataclass(frozen=True)
 class Text:
-    """A text, perhaps one of a few, that can be a name of a file."""
+    """A text, perhaps one of a few."""
 
     known: tuple[str, ...] = ()
 
@@ -84,8 +84,17 @@ class Text:
             os.fsencode(value)
         except UnicodeEncodeError as error:
             raise _fault(place, value, "a text of whole characters") from error
-        if "\0" in value:
-            raise _fault(place, value, "a text without the character 0")
+
+
+@dataclass(frozen=True)
+class Name:
+    """A text that can be a name of a file."""
+
+    def check(self, value: Any, place: str) -> None:
+        """Refuse anything else."""
+        Text().check(value, place)
+        if not value or "\0" in value:
+            raise _fault(place, value, "a name of a file")
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from typing import Any, Literal, Self, TypeAlias, TypeVar, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from gphash import persistence
 from gphash.arrays import Floats
 from gphash.contract import Hasher
 from gphash.datasets import pictures
@@ -123,7 +124,7 @@ class Gallery:
         ValueError
             If items would be lost that may not be.
         """
-        opening.check_replaceable(path)
+        persistence.check_replaceable(path, storage.KIND)
         if not discard_added and (n_added := added.count(opening.beside(path, ".added"))):
             raise ValueError(
                 f"{os.fspath(path)!r} has {n_added} item(s) that were added to it, which a new index would lose; give "

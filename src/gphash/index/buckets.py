@@ -168,8 +168,9 @@ def _spare(n_bits: int) -> np.unsignedinteger[Any]:
 
 def _ascend(codes: Words) -> bool:
     first = codes if codes.ndim == 1 else np.ascontiguousarray(codes[:, 0])
-    if codes.ndim == 1 or (first[1:] > first[:-1]).all():
-        return bool((first[1:] > first[:-1]).all())
+    rises = bool((first[1:] > first[:-1]).all())
+    if codes.ndim == 1 or rises:
+        return rises
     undecided = np.arange(len(codes) - 1)
     for column in codes.T:
         if (column[undecided + 1] < column[undecided]).any():

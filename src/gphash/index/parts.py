@@ -22,7 +22,7 @@ from gphash.index.buckets import Buckets, Words
 from gphash.index.contents import Contents, Part
 from gphash.index.hamming_index import HammingIndex
 from gphash.persistence import FormatError
-from gphash.schema import Each, Fault, Flag, Maybe, Record, Text, Whole
+from gphash.schema import Each, Fault, Flag, Maybe, Name, Record, Text, Whole
 from gphash.version import __version__
 
 MANIFEST, MODEL = "manifest.json", "model.gph"
@@ -42,7 +42,7 @@ TOLD = Record(
             Record(
                 {
                     "name": Text(),
-                    "file": Text(),
+                    "file": Name(),
                     "start": Whole(),
                     "stop": Whole(),
                     "fingerprint": Maybe(Text()),

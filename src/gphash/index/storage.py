@@ -148,6 +148,7 @@ class Place:
             self._writer = None
         if self._lock is not None:
             if mine:  # a child of a fork has the same lock, and must neither keep it nor give it up
+                _forget_lock(self.path)
                 _unlock(self._lock)
             self._lock.close()
             self._lock = None
@@ -174,15 +175,15 @@ def lock(path: str | os.PathLike[str]) -> Iterator[None]:
             yield
         finally:
             held.remove(target)
-            if not target.exists():  # Nothing came of it. Whoever opens the file of the lock finds out that it is gone.
-                _lock_of(target).unlink(missing_ok=True)
+            _forget_lock(target)
 
 
 def save_index(path: str | os.PathLike[str], buckets: Buckets, n_bits: int, model: str | None) -> str:
     """Write an index; one that is there is replaced, unless somebody is writing to it."""
     target = Path(os.path.realpath(path))
     with lock(path):
-        _sweep(target)
+        persistence.check_replaceable(path, KIND)
+        files.sweep(target.parent)
         before = _journal_of(target)
         folded = None
         if before.exists():
@@ -218,7 +219,7 @@ def open_index(path: str | os.PathLike[str], writable: bool) -> Opened:
         n_bits = stored.meta["n_bits"]
         changes = [_change(kind, payload, n_bits, beside) for kind, payload in (contents.records if contents else [])]
         if writable:
-            _sweep(target)
+            files.sweep(target.parent)
             place.begin(contents)
     except BaseException:
         place.close()
@@ -262,12 +263,6 @@ def _buckets(path: Path, stored: persistence.Container) -> Buckets:
         if fault := bucketing.fault(codes, starts, ids, n_bits):
             raise Fault(fault)
         return bucketing.build(codes, starts, ids)
-
-
-def _sweep(path: Path) -> None:
-    """Remove what killed writers left."""
-    files.sweep(path)
-    files.sweep(_journal_of(path))
 
 
 def _change(kind: int, payload: bytes, n_bits: int, path: Path) -> tuple[int, NDArray[np.int64], NDArray[np.uint8]]:
@@ -315,6 +310,12 @@ def _take_lock(path: Path) -> BinaryIO:
         except BaseException:
             file.close()
             raise
+
+
+def _forget_lock(path: Path) -> None:
+    """Remove the file of a lock that is held; whoever has it open finds out that it is gone."""
+    with contextlib.suppress(OSError):
+        _lock_of(path).unlink()
 
 
 def _unlock(file: BinaryIO) -> None:
