@@ -69,7 +69,10 @@ SCHEMA = Schema(
         "scaling_mean": hashing.SCHEMA.arrays["scaling_mean"],
         "Z": hashing.SCHEMA.arrays["Z"],
         "start_signs": Array("|i1", ("sample", "bits"), -1, 1, optional=True),
-        **{f"start_{name}": rule.renamed({"inducing inputs": "some inducing inputs"}) for name, rule in hashing.SCHEMA.arrays.items()},
+        **{
+            f"start_{name}": rule.renamed({"inducing inputs": "some inducing inputs"})
+            for name, rule in hashing.SCHEMA.arrays.items()
+        },
         "mean": Array("<f8", ("inducing inputs", "bits"), optional=True),
         "factor": Array("<f8", ("inducing inputs", "inducing inputs"), optional=True),
         "signs": Array("|i1", ("rows", "bits"), -1, 1, optional=True),
@@ -302,7 +305,7 @@ def _check_state(checkpoint: Checkpoint, blocks: list[int]) -> None:
         return
     if state.sweep != len(sweeps):
         raise Fault(f"it is after sweep {state.sweep}, and tells of {len(sweeps)}")
-    if (state.finished or state.finishing) and not state.frozen or state.finished and not sweeps:
+    if ((state.finished or state.finishing) and not state.frozen) or (state.finished and not sweeps):
         raise Fault("it says that it is finished, and has not come so far")
     if [len(latent.signs) for latent in state.latents] not in (blocks, []):
         raise Fault("its blocks are not those of the run")

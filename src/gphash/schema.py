@@ -265,9 +265,7 @@ def check(
     return found
 
 
-def _check_names(
-    given: Mapping[str, Any], known: Mapping[str, object], optional: tuple[str, ...], place: str
-) -> None:
+def _check_names(given: Mapping[str, Any], known: Mapping[str, object], optional: tuple[str, ...], place: str) -> None:
     within = f" of {place}" if place else ""
     if missing := sorted(set(known) - set(given) - set(optional)):
         raise Fault(f"the field {missing[0]!r}{within} is missing")

@@ -35,7 +35,9 @@ def margins(parts, X):
         return np.cos(phase), 1e-9 * (1 + (reach + np.abs(arrays["least"]).max()) * steep)
     weights, offset = arrays["weights"], arrays["offset"]
     if "Z" not in arrays:
-        sums = np.abs(scaled) @ np.abs(weights) + np.sqrt((scaled**2).sum(axis=1))[:, None] * np.abs(weights).sum(axis=0)
+        sums = np.abs(scaled) @ np.abs(weights) + np.sqrt((scaled**2).sum(axis=1))[:, None] * np.abs(weights).sum(
+            axis=0
+        )
         return scaled @ weights + offset, 1e-9 * (sums + np.abs(offset))
     kernel, Z = meta["kernel"], arrays["Z"]
     K = reference.squared_exponential(scaled, Z, kernel["length_scale"], kernel["signal_scale"])

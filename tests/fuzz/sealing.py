@@ -150,7 +150,7 @@ def spoil_tree(root, rng):
     old = holder[key]
     if way < 0.15:
         del holder[key]
-    elif way < 0.35 and type(old) in (int, float):
+    elif way < 0.35 and type(old) in (int, float) and abs(old) < 1e300:
         holder[key] = pick(rng, [old + 1, old - 1, -old, old * 2, old / 2, old * 1e6, str(old), [old], old + 0.5])
     elif way < 0.45 and isinstance(old, list) and old:
         other = pick(rng, old)

@@ -131,7 +131,7 @@ class LFH(KernelHasher):
 
     @classmethod
     def _restore(cls, meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Any:
-        return hashing.restore(meta, arrays) if "Z" in arrays else linear.restore(meta, arrays)
+        return hashing.restore(meta, arrays) if "kernel" in meta or "Z" in arrays else linear.restore(meta, arrays)
 
 
 def latent(

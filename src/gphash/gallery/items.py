@@ -244,8 +244,9 @@ def _check(meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
         schema.check_values("labels", arrays["labels"], UNKNOWN, len(meta["classes"]) - 1)
     if sizes.get("classes", len(meta["classes"])) != len(meta["classes"]):
         raise Fault(f"it has {sizes['classes']} tags, and names of {len(meta['classes'])}")
-    if meta["folder"] is not None and os.path.isabs(meta["folder"]):
-        raise Fault(f"its pictures are in {meta['folder']!r}; only folders relative to the index are followed")
+    for name in ("model", "folder"):
+        if meta[name] is not None and os.path.isabs(meta[name]):
+            raise Fault(f"the field {name!r} is {meta[name]!r}; only what is relative to the index is followed")
     if ("names" in arrays) != ("offsets" in arrays) or ("names" in arrays) != (meta["folder"] is not None):
         raise Fault("it has some of folder, names and offsets of pictures, and not all")
     if (bounds := arrays.get("offsets")) is not None and (

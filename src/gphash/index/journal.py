@@ -101,7 +101,9 @@ def read(path: Path) -> Contents:
         if magic != MAGIC:
             raise FormatError(f"{str(path)!r} is no journal of an index")
         if version != FORMAT:
-            raise FormatError(f"{str(path)!r} has format {version}, and this gphash knows {FORMAT}: a newer one reads it")
+            raise FormatError(
+                f"{str(path)!r} has format {version}, and this gphash knows {FORMAT}: a newer one reads it"
+            )
         head = header[: _HEAD.size]
         if header[_HEAD.size : _HEAD.size + _DIGEST] != hashlib.sha256(head).digest():
             raise FormatError(f"{str(path)!r} is damaged: its header does not match its checksum")
