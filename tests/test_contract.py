@@ -118,7 +118,7 @@ def test_an_unknown_method_is_refused_with_a_list():
 
 def test_a_file_of_an_unknown_method_is_refused(tmp_path):
     persistence.write(tmp_path / "x", "model", {"method": "Newcomer"}, {})
-    with pytest.raises(persistence.FormatError, match="x' cannot be used: .*'Newcomer'; .*'GPHasher'"):
+    with pytest.raises(persistence.FormatError, match=r"x' cannot be used: .*'Newcomer'; .*'GPHasher'"):
         gphash.load(tmp_path / "x")
 
 

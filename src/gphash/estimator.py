@@ -25,7 +25,7 @@ from gphash.execution.local import BlocksLostError, LocalExecutor, count_jobs
 from gphash.features import inducing
 from gphash.hashing import HashFunction
 from gphash.inference import SOLVERS
-from gphash.schema import Each, Fault, Named, Number, Record
+from gphash.schema import Each, FaultError, Named, Number, Record
 from gphash.state import Sweep
 from gphash.training import Settings
 
@@ -268,7 +268,7 @@ class GPHasher(Hasher):
     @classmethod
     def _restore(cls, meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> HashFunction:
         if "uncertainty" not in arrays:
-            raise Fault("the field 'uncertainty' of arrays is missing")
+            raise FaultError("the field 'uncertainty' of arrays is missing")
         return hashing.restore(meta, arrays)
 
     LEARNED: ClassVar[Record] = Record(

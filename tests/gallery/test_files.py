@@ -417,7 +417,7 @@ def test_items_that_do_not_go_together_are_refused(copy, meta, arrays):
 
 def test_items_without_their_fields_are_refused(copy):
     persistence.write(items_of(copy), items.KIND, {}, {})
-    with pytest.raises(FormatError, match="items' cannot be used: the field .* is missing"):
+    with pytest.raises(FormatError, match=r"items' cannot be used: the field .* is missing"):
         Gallery.open(copy)
 
 

@@ -20,7 +20,7 @@ from gphash.index.buckets import Buckets, Words
 from gphash.index.contents import Contents, Filter, Marks, Part, Stats
 from gphash.index.filters import Allowed
 from gphash.persistence import FormatError
-from gphash.schema import Fault
+from gphash.schema import FaultError
 
 QUERIES = 32  # per unit of parallel work
 
@@ -502,7 +502,7 @@ def _check_turns(contents: Contents, numbers: NDArray[np.int64], added: NDArray[
     if (wrong := there == adds).any():
         place = int(np.flatnonzero(wrong)[0])
         what = "adds an item that is there" if adds[place] else "removes an item that is not there"
-        raise Fault(f"it {what} (id {ids[place]})")
+        raise FaultError(f"it {what} (id {ids[place]})")
 
 
 def _arrays(buckets: Buckets, marks: Marks) -> Any:
