@@ -122,7 +122,7 @@ def pick(rng, values):
 
 def _spoil_fields(header, rng):
     """Change, remove or add a field somewhere in a header; mostly in its meta."""
-    root = header if rng.random() < 0.1 else header[pick(rng, ["meta", "meta", "remarks"])]
+    root = header if rng.random() < 0.1 else header.get(pick(rng, ["meta", "meta", "remarks"]))
     if isinstance(root, dict | list):
         spoil_tree(root, rng)
 
