@@ -143,6 +143,6 @@ def same_but_for_sweeps(one, other):
     kept = [{name: value for name, value in parts.header["meta"].items() if name != "sweeps"} for parts in (one, other)]
     same = kept[0] == kept[1] and one.arrays.keys() == other.arrays.keys()
     return same and all(
-        array.dtype == other.arrays[name].dtype and np.array_equal(array, other.arrays[name])
+        array.dtype == other.arrays[name].dtype and array.tobytes() == other.arrays[name].tobytes()
         for name, array in one.arrays.items()
     )
