@@ -13,10 +13,10 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from gphash.arrays import Floats, Signs
+from gphash.compiled import jit
 from gphash.execution.local import Executor, row_blocks
 
 BINS = 256
@@ -164,7 +164,7 @@ def weigh(signs: Signs, weights: Floats, margin: Floats) -> tuple[NDArray[np.int
     return rows, packed
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _weigh(signs, weight, total):  # type: ignore[no-untyped-def]
     mass = np.zeros(STEPS + 1)
     for i in range(len(weight)):
@@ -186,25 +186,25 @@ def _weigh(signs, weight, total):  # type: ignore[no-untyped-def]
     return rows[:n], packed[:n]
 
 
-@njit(cache=True, nogil=True, inline="always")
+@jit(inline="always")
 def _signed_sum(packed):  # type: ignore[no-untyped-def]
     """G."""
     return (packed << HALF) >> HALF
 
 
-@njit(cache=True, nogil=True, inline="always")
+@jit(inline="always")
 def _sum(packed):  # type: ignore[no-untyped-def]
     """H."""
     return (packed - _signed_sum(packed)) >> HALF
 
 
-@njit(cache=True, nogil=True, inline="always")
+@jit(inline="always")
 def _score(packed):  # type: ignore[no-untyped-def]
     """G²/H."""
     return float(_signed_sum(packed)) ** 2 / float(_sum(packed))
 
 
-@njit(cache=True, nogil=True)
+@jit
 def search(bins, rows, packed, starts, tried):  # type: ignore[no-untyped-def]
     """Best split of every node among the features that it tries.
 
@@ -262,7 +262,7 @@ def search(bins, rows, packed, starts, tried):  # type: ignore[no-untyped-def]
     return gains, features, places
 
 
-@njit(cache=True, nogil=True)
+@jit
 def partition(bins, rows, packed, starts, features, places):  # type: ignore[no-untyped-def]
     """Rows by child node, in the same form; the rows of a node that does not split are its left child's."""
     moved, weights = np.empty_like(rows), np.empty_like(packed)
@@ -279,7 +279,7 @@ def partition(bins, rows, packed, starts, features, places):  # type: ignore[no-
     return moved, weights, borders
 
 
-@njit(cache=True, nogil=True)
+@jit
 def leaves(packed, starts):  # type: ignore[no-untyped-def]
     """G/H of every leaf; 0 where no row has come."""
     values = np.zeros(len(starts) - 1)
@@ -290,7 +290,7 @@ def leaves(packed, starts):  # type: ignore[no-untyped-def]
     return values
 
 
-@njit(cache=True, nogil=True)
+@jit
 def add_tree(bins, features, places, values, margin):  # type: ignore[no-untyped-def]
     """Add what a tree says to the margins of quantised rows."""
     n_inner = len(features)
@@ -301,7 +301,7 @@ def add_tree(bins, features, places, values, margin):  # type: ignore[no-untyped
         margin[i] += values[v - n_inner]
 
 
-@njit(cache=True, nogil=True)
+@jit
 def margins(columns, features, thresholds, values):  # type: ignore[no-untyped-def]
     """F of a few rows, given as columns [d, n], for every bit, [n, m]."""
     n_bits, n_trees, n_inner = features.shape

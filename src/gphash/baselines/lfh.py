@@ -16,7 +16,6 @@ to hold vectors together (β is smaller). The signs of U are the codes, and ridg
 from typing import Any, ClassVar
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
@@ -27,6 +26,7 @@ from gphash.baselines.kernel import BLOCK, KernelHasher, prepare_ridge
 from gphash.baselines.linear import LinearFunction
 from gphash.coding import similarity
 from gphash.coding.similarity import PairGraph, Pairs, Signatures
+from gphash.compiled import jit
 from gphash.execution.local import Executor, LocalExecutor, row_blocks
 from gphash.features import scaling
 
@@ -172,7 +172,7 @@ def step_by_pairs(U: Floats, graph: PairGraph, rows: slice) -> Floats:
     return np.asarray(mine + np.linalg.solve(curvature, gradient[:, :, None])[:, :, 0], dtype=U.dtype)
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _sums(U: Any, offsets: Any, partners: Any, similar: Any, weights: Any, start: int, stop: int) -> Any:
     """Gradients, [b, m], and curvatures, [b, m, m], of the likelihood of rows from `start` to `stop`."""
     n_bits = U.shape[1]

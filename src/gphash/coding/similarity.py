@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from gphash.arrays import Floats, Indices
+from gphash.compiled import jit
 
 
 class Pairs(NamedTuple):
@@ -178,7 +178,7 @@ def alike(mine: Signatures, theirs: Signatures) -> NDArray[np.bool_]:
     return np.asarray((mine.masks[:, None, :] & theirs.masks[None, :, :]).any(axis=2))
 
 
-@njit(cache=True, nogil=True, inline="always")
+@jit(inline="always")
 def alike_pair(mine: Any, theirs: Any, exact: bool) -> int:
     """1 when two signatures say similar, else 0; for numba loops."""
     if exact:

@@ -22,10 +22,10 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from gphash.arrays import Floats, Indices
+from gphash.compiled import jit
 from gphash.execution.local import LocalExecutor, row_blocks
 from gphash.features import gabor, greys
 from gphash.features.gabor import BLOCKS, BORDER, ORIENTATIONS, SCALES
@@ -37,7 +37,7 @@ VERSION = 2  # of what is computed: a cache must not serve another one's descrip
 _BATCH_PIXELS = 2**16
 
 # Products may be fused with sums, nothing is reordered.
-_compiled = njit(nogil=True, cache=True, fastmath={"contract"})
+_compiled = jit(fastmath={"contract"})
 
 
 def describe(images: ArrayLike, *, n_jobs: int | None = -1, batch: int | None = None) -> NDArray[np.float32]:
