@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gphash import hashing, persistence
+from gphash import persistence
 from gphash.arrays import Signs
 from gphash.coding.similarity import PairGraph, Signatures
 from gphash.datasets.blocks import Table
 from gphash.execution.local import BlocksLostError, Executor
 from gphash.features.scaling import Scaling
+from gphash.functions import kernel as kernel_functions
 from gphash.gp import triangular
 from gphash.gp.ep import Shared, Sites
 from gphash.kernels import SquaredExponential
@@ -206,7 +207,7 @@ def load(path: Path, run: str) -> Checkpoint:
     start = None
     if "start_signs" in arrays:
         content = {name.removeprefix("start_"): part for name, part in arrays.items() if name.startswith("start_")}
-        start = Start(arrays["start_signs"], hashing.restore(meta["start"], content), meta["start_score"])
+        start = Start(arrays["start_signs"], kernel_functions.restore(meta["start"], content), meta["start_score"])
     state = None if meta["state"] is None else _unpack_state(meta["state"], arrays)
     return Checkpoint(plan, start, state, [Sweep(*record) for record in meta["sweeps"]])
 

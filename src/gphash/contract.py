@@ -5,7 +5,7 @@ A method learns a hash function, which gives every row a margin per bit; the bit
 """
 
 import os
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,34 +16,15 @@ from gphash import persistence, validation
 from gphash.arrays import Floats
 from gphash.coding.similarity import PairGraph, Pairs, Signatures
 from gphash.evaluation import metrics, retrieval
+from gphash.functions import model as models
+from gphash.functions.model import KIND, Function
 from gphash.hamming import packing
-
-KIND = "model"
-
-
-class Function(Protocol):
-    """A learned hash function."""
-
-    @property
-    def n_bits(self) -> int:
-        """Length of a code."""
-
-    @property
-    def n_features(self) -> int:
-        """Width of a row."""
-
-    def margins(self, X: Floats, n_jobs: int | None = 1) -> Floats:
-        """How far on the 1 side every bit of every row is, [n, m]; the bit is 1 where this is not negative."""
-
-    def content(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Everything that decides about codes: what JSON can hold, and arrays."""
 
 
 class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """A method that learns binary codes.
 
-    A method says in `takes` what it can learn from, learns in `_learn`, and reads its function from a file in
-    `_restore`.
+    A method says in `takes` what it can learn from, and learns in `_learn`.
     """
 
     takes: ClassVar[tuple[str, ...]] = ("labels", "tags", "pairs")
@@ -83,11 +64,6 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
     def _learn(self, X: ArrayLike, y: ArrayLike | Pairs | None) -> dict[str, Any]:
         """Learned attributes by name, `hash_function_` among them."""
-        raise NotImplementedError
-
-    @classmethod
-    def _restore(cls, meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Function:
-        """The hash function from its content."""
         raise NotImplementedError
 
     def _supervision(self, y: ArrayLike | Pairs | None, n_rows: int, balance_pairs: bool) -> Signatures | PairGraph:
@@ -149,8 +125,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         return persistence.write(path, KIND, *self._content(), remarks)
 
     def _content(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        meta, arrays = self.hash_function_.content()
-        return {"method": type(self).__name__, **meta}, arrays
+        return models.content(self.hash_function_, type(self).__name__)
 
     def _remarks(self) -> dict[str, Any]:
         """Learned attributes beside the hash function, in JSON's types, for the file."""
@@ -165,7 +140,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         """A hasher, ready to encode, from what `save` wrote."""
         known = cls._get_param_names()
         hasher = cls(**{name: value for name, value in stored.remarks["parameters"].items() if name in known})
-        hasher.hash_function_ = cls._restore(stored.meta, stored.arrays)
+        hasher.hash_function_ = models.restore(stored.meta, stored.arrays)
         hasher.n_features_in_ = hasher.hash_function_.n_features
         if stored.remarks["feature_names"] is not None:
             hasher.feature_names_in_ = np.array(stored.remarks["feature_names"], dtype=object)

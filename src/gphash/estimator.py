@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from gphash import checkpoint as checkpoints
-from gphash import hashing, training, validation
+from gphash import training, validation
 from gphash.arrays import Floats
 from gphash.coding.similarity import PairGraph, Pairs, Signatures
 from gphash.contract import Hasher
@@ -23,7 +23,7 @@ from gphash.datasets import blocks
 from gphash.datasets.blocks import ArrayTable, FolderTable, Table
 from gphash.execution.local import BlocksLostError, LocalExecutor, count_jobs
 from gphash.features import inducing
-from gphash.hashing import HashFunction
+from gphash.functions.kernel import HashFunction
 from gphash.inference import SOLVERS
 from gphash.state import Sweep
 from gphash.training import Settings
@@ -262,11 +262,7 @@ class GPHasher(Hasher):
     def bit_probabilities(self, X: ArrayLike) -> Floats:
         """P(bit = 1) for every bit, [n, n_bits]; at least ½ exactly where `transform` gives 1."""
         check_is_fitted(self, "hash_function_")
-        return hashing.probabilities(self.hash_function_, validation.features(self, X, reset=False), self.n_jobs)
-
-    @classmethod
-    def _restore(cls, meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> HashFunction:
-        return hashing.restore(meta, arrays)
+        return self.hash_function_.probabilities(validation.features(self, X, reset=False), self.n_jobs)
 
     def _remarks(self) -> dict[str, Any]:
         sweeps = [list(sweep) for sweep in self.sweeps_]

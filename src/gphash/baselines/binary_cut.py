@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
 from gphash.arrays import Floats, Indices, Signs
-from gphash.coding.similarity import PairGraph, Signatures, alike_pair, class_numbers
+from gphash.coding.alike import alike_pair
+from gphash.coding.similarity import PairGraph, Signatures, class_numbers
 from gphash.compiled import jit
 
 PASSES = 2

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
 
-from gphash import hashing, kernels, selection, validation
+from gphash import kernels, selection, validation
 from gphash.arrays import Floats
 from gphash.coding import similarity
 from gphash.coding.similarity import PairGraph, Pairs, Signatures
@@ -21,8 +21,8 @@ from gphash.contract import Hasher
 from gphash.datasets.blocks import ArrayTable
 from gphash.execution.local import Executor, LocalExecutor, SerialExecutor, count_jobs, row_blocks
 from gphash.features import inducing, scaling
+from gphash.functions.kernel import HashFunction
 from gphash.gp import triangular
-from gphash.hashing import HashFunction
 from gphash.kernels import SquaredExponential
 
 BLOCK = 2048
@@ -207,10 +207,6 @@ class KernelHasher(Hasher):
     ) -> tuple[Floats, Floats]:
         """Weights [r, m] and offset [m], from kernel values with the inducing inputs, float32 [n, r]."""
         raise NotImplementedError
-
-    @classmethod
-    def _restore(cls, meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> HashFunction:
-        return hashing.restore(meta, arrays)
 
     def _remarks(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("length_scale_", "ridge_") if hasattr(self, name)}

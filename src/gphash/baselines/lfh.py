@@ -16,19 +16,18 @@ to hold vectors together (β is smaller). The signs of U are the codes, and ridg
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import expit
 
-from gphash import hashing, selection, validation
+from gphash import selection, validation
 from gphash.arrays import Floats, Indices
-from gphash.baselines import linear
 from gphash.baselines.kernel import BLOCK, KernelHasher, prepare_ridge
-from gphash.baselines.linear import LinearFunction
 from gphash.coding import similarity
 from gphash.coding.similarity import PairGraph, Pairs, Signatures
 from gphash.compiled import jit
 from gphash.execution.local import Executor, LocalExecutor, row_blocks
 from gphash.features import scaling
+from gphash.functions.linear import LinearFunction
 
 FEATURES = ("kernel", "linear")
 PRIOR_VARIANCE = 30.0  # β
@@ -128,10 +127,6 @@ class LFH(KernelHasher):
                 K, supervision = K[named], similarity.among(supervision, named)
         U = latent(supervision, len(K), self.n_bits, generator, executor)
         return prepare_ridge(K, ridge, executor).solve(np.where(U >= 0, 1.0, -1.0), executor)
-
-    @classmethod
-    def _restore(cls, meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Any:
-        return hashing.restore(meta, arrays) if "Z" in arrays else linear.restore(meta, arrays)
 
 
 def latent(

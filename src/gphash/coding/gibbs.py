@@ -23,7 +23,8 @@ import numpy as np
 from scipy.special import log_ndtr
 
 from gphash.arrays import Floats, Indices, Signs
-from gphash.coding.similarity import PairGraph, Signatures, alike_pair
+from gphash.coding.alike import alike_pair
+from gphash.coding.similarity import PairGraph, Signatures
 from gphash.compiled import jit
 from gphash.probit import log_odds
 

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gphash.arrays import Floats
-from gphash.coding.similarity import Signatures, alike_pair
+from gphash.coding.alike import alike_pair
+from gphash.coding.similarity import Signatures
 from gphash.compiled import jit
 from gphash.evaluation.metrics import harmonic_numbers, mean, tie_precision
 from gphash.execution.local import LocalExecutor, row_blocks

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gphash.features import gist, greys
+from gphash.features import gabor, greys
 
 MAX_SIDE = 4096
 """Of the picture that "pixels" flattens: a shape from a file must not ask for any amount of memory."""
@@ -28,19 +28,19 @@ class Descriptor(NamedTuple):
     @property
     def n_features(self) -> int:
         """Length of a row."""
-        return gist.DIMENSION if self.name == "gist" else int(np.prod(self.shape))
+        return gabor.DIMENSION if self.name == "gist" else int(np.prod(self.shape))
 
     def describe(self, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
         """One picture, uint8 [H, W] or [H, W, 3], as a row, float32 [n_features]."""
         if self.name == "gist" and not self.shape:
-            return gist.describe_one(pixels)
+            return _gist(pixels)
         if np.asarray(pixels).dtype != np.uint8:
             raise ValueError(f"pixels has dtype {np.asarray(pixels).dtype}; wanted is uint8, from 0 to 255")
         grey = greys.grey(greys.check_image(pixels, 1, "pixels")[None])
         height, width = self.shape
         (resized,) = greys.resize(grey, height, width)
         if self.name == "gist":
-            return gist.describe_one(resized)
+            return _gist(resized)
         row: NDArray[np.float32] = np.divide(resized.ravel(), np.float32(255), dtype=np.float32)
         return row
 
@@ -69,3 +69,9 @@ class Descriptor(NamedTuple):
                 "with [height, width]"
             )
         return cls(name, sides)
+
+
+def _gist(image: NDArray[Any]) -> NDArray[np.float32]:
+    from gphash.features import gist  # is compiled; who has rows of pixels can do without
+
+    return gist.describe_one(image)

@@ -13,17 +13,19 @@ trust that ssh gives its files.
 import os
 import stat
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gphash import persistence
 from gphash.datasets.dataset import Images
-from gphash.datasets.sources import Source
 from gphash.features.descriptor import Descriptor
 from gphash.gallery.records import NoPictureError
 from gphash.persistence import FormatError
+
+if TYPE_CHECKING:
+    from gphash.datasets.sources import Source
 
 KIND = "items"
 UNKNOWN = -1  # the label of an item without one
@@ -138,7 +140,7 @@ def nothing(n_bytes: int, name: str) -> Items:
 def write(
     path: Path,
     index_path: Path,
-    source: Source,
+    source: "Source",
     ids: NDArray[np.int64],
     codes: NDArray[np.uint8],
     model: str | os.PathLike[str],
@@ -312,7 +314,7 @@ def file_of(folder: Path, name: str) -> Path:
     return target
 
 
-def _label_arrays(source: Source, n_rows: int, arrays: dict[str, NDArray[Any]]) -> tuple[str, ...]:
+def _label_arrays(source: "Source", n_rows: int, arrays: dict[str, NDArray[Any]]) -> tuple[str, ...]:
     """Labels or tags into the arrays; the names of classes come back."""
     if source.y is None:
         return source.classes
@@ -332,7 +334,7 @@ def _label_arrays(source: Source, n_rows: int, arrays: dict[str, NDArray[Any]]) 
     return source.classes
 
 
-def _picture_arrays(source: Source, n_rows: int, arrays: dict[str, NDArray[Any]]) -> Path | None:
+def _picture_arrays(source: "Source", n_rows: int, arrays: dict[str, NDArray[Any]]) -> Path | None:
     """Pixels, or names of files, into the arrays; the folder of the files comes back."""
     images: Images | None = source.images
     if images is None:

@@ -339,6 +339,13 @@ class HammingIndex:
 
         return items()
 
+    def warm(self) -> None:
+        """Get the compiled search ready now; otherwise it is when there is enough to search for.
+
+        It takes seconds after an installation, and a moment later on. Threads may search meanwhile.
+        """
+        ranking.warm(ranking.parts_of(self._contents, None), self.n_bits)
+
     def add(self, packed: ArrayLike, ids: ArrayLike, *, model: Any = None) -> None:
         """Add items with new ids.
 

@@ -4,7 +4,6 @@ Little work is done by numpy. Once a process has asked for more, the compiled se
 """
 
 import heapq
-import sys
 from collections.abc import Callable, Iterator
 from threading import Lock
 from typing import Any, TypeAlias
@@ -34,21 +33,38 @@ class _Scanner:
     """Chooses between the two searches by how much has been asked for so far."""
 
     def __init__(self) -> None:
+        self.compiled = False
         self.compared = 0
         self._lock = Lock()
 
     def choose(self, parts: list[Part], n_queries: int) -> Any:
         """The module that searches."""
-        with self._lock:
-            self.compared += n_queries * sum(len(arrays[0]) for arrays, _ in parts)
-            if self.compared <= PATIENCE and "gphash.index.scan" not in sys.modules:
-                return array_scan
+        if not self.compiled:
+            with self._lock:
+                self.compared += n_queries * sum(len(arrays[0]) for arrays, _ in parts)
+                self.compiled = self.compared > PATIENCE
+        if not self.compiled:
+            return array_scan
         from gphash.index import scan
 
         return scan
 
 
 scanner = _Scanner()
+
+
+def warm(parts: list[Part], n_bits: int) -> None:
+    """Compile the searches for such parts, or load them; others search in numpy meanwhile."""
+    from gphash.index import scan
+
+    ids, costs = np.empty((1, 1), np.int64), np.empty((1, 1), np.int64)
+    for arrays, there in parts:
+        if there:
+            query = _rows(arrays[0][:1])
+            scan.search_many(arrays, query, 1, n_bits, ids, costs)
+            scan.search_many_expected(arrays, query, np.ones((1, n_bits), np.int64), 1, ids, costs)
+            scan.emit_balls(arrays, scan.balls(arrays, query, 0), ids[0], costs[0].astype(np.int32))
+    scanner.compiled = True
 
 
 def parts_of(contents: Contents, allowed: Allowed | None) -> list[Part]:

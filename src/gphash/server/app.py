@@ -104,9 +104,13 @@ class Service:
                 logs.crash("warming up failed", error)
                 self.state = "failed"
                 return
-        if self.state == "loading":
-            self.state = "ready"
-            self.when_ready()
+            if self.state == "loading":
+                self.state = "ready"
+                self.when_ready()
+            try:
+                await self.work(gallery.index.warm)  # searches are in numpy until this is done
+            except Exception as error:
+                logs.crash("the compiled search cannot be had", error)
 
     async def work(self, task: Callable[[], T]) -> T:
         """Do something that takes a while."""
