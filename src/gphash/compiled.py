@@ -18,21 +18,23 @@ jit: Any = partial(njit, nogil=True, cache=True)
 log = logging.getLogger(__name__)
 
 
-class _Word(event.Listener):
+class Word(event.Listener):
     """Says once that something is being compiled."""
 
     said = False
 
     def on_start(self, event: Any) -> None:
+        """Hear that a function is being compiled, which is not the case for one that is on disk."""
         if not self.said:
             self.said = True
             log.info("compiling for this machine, which takes a few seconds after an installation, and never again")
 
     def on_end(self, event: Any) -> None:
-        pass
+        """Hear that it is done."""
 
 
-event.register("numba:compile", _Word())  # type: ignore[no-untyped-call]
+word = Word()
+event.register("numba:compile", word)  # type: ignore[no-untyped-call]
 
 
 @intrinsic

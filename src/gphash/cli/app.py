@@ -104,7 +104,7 @@ def command(
         @functools.wraps(function)
         def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
             _expected.clear()
-            with warnings.catch_warnings(), Interrupts() as interrupts:
+            with warnings.catch_warnings(), shown.log(bool(kwargs.get("quiet"))), Interrupts() as interrupts:
                 if not kwargs.get("debug"):
                     warnings.showwarning = _remark_unless(bool(kwargs.get("quiet")))
                 try:

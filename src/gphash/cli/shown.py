@@ -4,6 +4,7 @@ A terminal gets bars and colours, a pipe or a log plain lines.
 """
 
 import json
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -55,6 +56,29 @@ def note(text: str) -> None:
 def complain(text: str) -> None:
     """An error."""
     err.print(text, style="red", markup=False, highlight=False, soft_wrap=True)
+
+
+class _Log(logging.Handler):
+    """What the package has to say meanwhile, a line each."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Show a record."""
+        note(f"gphash: {record.getMessage()}")
+
+
+@contextmanager
+def log(quiet: bool) -> Iterator[None]:
+    """Show what the package logs, unless quiet."""
+    logger, handler = logging.getLogger("gphash"), _Log()
+    before = logger.level
+    if not quiet:
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
 
 
 def emit(value: Any) -> None:

@@ -231,8 +231,11 @@ def _sample_representatives(signs, gamma, uniforms, order, own, exact, member, c
             if found < 0:
                 found = size
                 size += 1
-                codes[:, found] = signs[i]
-                masks[found] = own[i]
+                # Element by element: an assigned slice would take seconds to compile.
+                for j in range(signs.shape[1]):
+                    codes[j, found] = signs[i, j]
+                for w in range(own.shape[1]):
+                    masks[found, w] = own[i, w]
                 counts[found] = 0.0
             member[i] = found
         counts[member[i]] += 1.0
@@ -266,8 +269,10 @@ def _compact(codes, masks, counts, member, size):  # type: ignore[no-untyped-def
     kept = 0
     for g in range(size):
         if counts[g] > 0.0:
-            codes[:, kept] = codes[:, g]
-            masks[kept] = masks[g]
+            for j in range(codes.shape[0]):
+                codes[j, kept] = codes[j, g]
+            for w in range(masks.shape[1]):
+                masks[kept, w] = masks[g, w]
             counts[kept] = counts[g]
             place[g] = kept
             kept += 1

@@ -96,8 +96,10 @@ def run(gallery_path: str | os.PathLike[str], settings: Settings, tell: Callable
     app = create_app(gallery_path, settings)
     service: Service = app.state.service
     with _listen(settings.host, settings.port) as listener:
-        logger = logging.getLogger("uvicorn")
-        logger.handlers, logger.propagate = [logs.Handler(logging.WARNING)], False
+        for name, level in (("uvicorn", logging.WARNING), ("gphash", logging.INFO)):
+            logger = logging.getLogger(name)
+            logger.handlers, logger.propagate = [logs.Handler(level)], False
+        logger.setLevel(logging.INFO)
         config = uvicorn.Config(
             app,
             http=_Connection,
