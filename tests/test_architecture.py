@@ -12,7 +12,7 @@ SOURCE = Path(__file__).parents[1] / "src" / PACKAGE
 
 # From the bottom up. A module may import from its own layer and from those before it.
 LAYERS = [
-    {"version", "arrays", "compiled", "probit", "files", "persistence"},
+    {"version", "arrays", "compiled", "probit", "files", "persistence", "schema"},
     {"kernels", "features", "hamming", "coding", "datasets", "execution"},
     {"functions"},
     {"gp"},

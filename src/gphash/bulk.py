@@ -331,7 +331,6 @@ def encode_block(task: Task, n_jobs: int | None = 1, tell: Callable[[int], None]
         if tell is not None:
             tell(task.start + row)
     with _timed(seconds, "writing"):
-        files.sweep(target)
         if task.kind == "index":
             mark = parts.write_part(target, packed, task.start, task.n_bits, task.model)
         else:

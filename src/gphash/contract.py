@@ -5,6 +5,7 @@ A method learns a hash function, which gives every row a margin per bit; the bit
 """
 
 import os
+from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -19,6 +20,14 @@ from gphash.evaluation import metrics, retrieval
 from gphash.functions import model as models
 from gphash.functions.model import KIND, Function
 from gphash.hamming import packing
+from gphash.schema import Each, Fault, Maybe, Named, Plain, Record, Rule, Text, Whole
+
+REMARKS: Mapping[str, Rule] = {
+    "parameters": Named(Plain()),
+    "feature_names": Maybe(Each(Text())),
+    "origin": Maybe(Named()),
+}
+"""What a file remarks about any model."""
 
 
 class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -32,6 +41,9 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
     whereabouts: ClassVar[tuple[str, ...]] = ()
     """Parameters that say where training is done, not what: a file does not keep them."""
+
+    LEARNED: ClassVar[Record] = Record({})
+    """What `_remarks` gives."""
 
     hash_function_: Function
     n_bits: int
@@ -118,6 +130,11 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             Anything worth keeping about what the model was learned from, in JSON's types; codes do not depend on it.
         """
         check_is_fitted(self, "hash_function_")
+        persistence.check_replaceable(path, KIND)
+        if self.n_bits != self.hash_function_.n_bits:
+            raise ValueError(
+                f"n_bits={self.n_bits!r} was set after fit, which gave {self.hash_function_.n_bits} bits; fit again."
+            )
         names = [str(name) for name in self.feature_names_in_] if hasattr(self, "feature_names_in_") else None
         given = self.get_params(deep=False).items()
         parameters = {name: value for name, value in given if name not in self.whereabouts and _plain(value)}
@@ -137,15 +154,30 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
     @classmethod
     def from_container(cls, stored: persistence.Container) -> Self:
-        """A hasher, ready to encode, from what `save` wrote."""
+        """A hasher, ready to encode, from what `save` wrote; a Fault says what is wrong with that."""
+        function = models.restore(stored.meta, stored.arrays)
+        cls._check_remarks(stored.remarks, function)
         known = cls._get_param_names()
         hasher = cls(**{name: value for name, value in stored.remarks["parameters"].items() if name in known})
-        hasher.hash_function_ = models.restore(stored.meta, stored.arrays)
-        hasher.n_features_in_ = hasher.hash_function_.n_features
+        hasher.hash_function_ = function
+        hasher.n_features_in_ = function.n_features
         if stored.remarks["feature_names"] is not None:
             hasher.feature_names_in_ = np.array(stored.remarks["feature_names"], dtype=object)
         hasher.__dict__.update(hasher._recall(stored.remarks["learned"]))
         return hasher
+
+    @classmethod
+    def _check_remarks(cls, remarks: dict[str, Any], function: Function) -> None:
+        """Refuse remarks that `save` has not written about such a function."""
+        Record({**REMARKS, "learned": cls.LEARNED}).check(remarks, "")
+        parameters, names = remarks["parameters"], remarks["feature_names"]
+        if parameters.get("n_bits") != function.n_bits:
+            raise Fault(f"it is of {parameters.get('n_bits')!r} bits, and its function of {function.n_bits}")
+        if names is not None and len(names) != function.n_features:
+            raise Fault(f"it has {len(names)} names of features, and its function takes {function.n_features}")
+        Maybe(Whole(-(2**31), 2**31)).check(parameters.get("n_jobs"), "parameters.n_jobs")
+        if parameters.get("n_jobs") == 0:
+            raise Fault("the field 'parameters.n_jobs' is 0; it must be another whole number, or nothing")
 
     def _margins(self, X: ArrayLike) -> Floats:
         check_is_fitted(self, "hash_function_")

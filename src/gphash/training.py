@@ -182,15 +182,15 @@ def train(
     """
     clock = _Clock()
     keep = keep or (lambda _: None)
-    layout = _layout(table, supervision, settings)
+    rows = layout(table, supervision, settings)
     if resumed is None:
-        chosen = _persist(lambda: _choose(table, supervision, settings, layout, executor, clock))
+        chosen = _persist(lambda: _choose(table, supervision, settings, rows, executor, clock))
         resumed = Checkpoint(*chosen, None, [])
         keep(resumed)
     plan, start, state, sweeps = resumed
-    central = _persist(lambda: _read(table, layout.order[: layout.n_apart], executor))
-    source = _Source(table, supervision, settings, layout, plan, central, executor)
-    with _storage(layout.n_rows * len(plan.Z) * 4, settings.memory_limit) as spill:
+    central = _persist(lambda: _read(table, rows.order[: rows.n_apart], executor))
+    source = _Source(table, supervision, settings, rows, plan, central, executor)
+    with _storage(rows.n_rows * len(plan.Z) * 4, settings.memory_limit) as spill:
         problem = _persist(lambda: source.problem(spill))
         clock.lap("features")
         if state is None:
@@ -232,7 +232,7 @@ def train(
 
     def bring() -> Signs:
         signs = np.zeros((table.n_rows, settings.n_bits), dtype=np.int8)
-        signs[np.concatenate(layout.blocks)] = np.concatenate(
+        signs[np.concatenate(rows.blocks)] = np.concatenate(
             list(executor.collect(lambda latent: latent.signs, latents))
         )
         return signs
@@ -273,7 +273,8 @@ class Layout(NamedTuple):
         return len(self.order)
 
 
-def _layout(table: Table, supervision: Signatures | PairGraph, settings: Settings) -> Layout:
+def layout(table: Table, supervision: Signatures | PairGraph, settings: Settings) -> Layout:
+    """Which rows are trained on, and in which blocks."""
     order = selection.draw_order(supervision, table.n_rows, _choices(settings))
     n_apart = min(settings.n_representatives, len(order)) if isinstance(supervision, Signatures) else 0
     apart = [order[rows] for rows in row_blocks(n_apart, settings.block_size)]

@@ -17,6 +17,7 @@ from gphash.arrays import Floats
 from gphash.coding import similarity
 from gphash.coding.similarity import PairGraph, Pairs, Signatures
 from gphash.features import scaling
+from gphash.hamming.packing import MOST_BITS
 
 KINDS = {"labels": "class labels [n]", "tags": "0/1 tags [n, c]", "pairs": "Pairs"}
 WANTED = "give labels [n], 0/1 tags [n, c] or Pairs"
@@ -103,6 +104,12 @@ def whole_number(name: str, value: Any) -> None:
     """A whole number of at least 1."""
     if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < 1:
         raise ValueError(f"{name}={value!r}; give a whole number of at least 1.")
+
+
+def code_length(name: str, value: Any) -> None:
+    """A whole number of bits that a code may have."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or not 1 <= int(value) <= MOST_BITS:
+        raise ValueError(f"{name}={value!r}; give a whole number from 1 to {MOST_BITS}, the bits of a code.")
 
 
 def positive_or_auto(name: str, value: Any, least: float = 0.0, most: float = np.inf, unit: str = "") -> None:

@@ -6,6 +6,7 @@ import threading
 import numpy as np
 import pytest
 
+from gphash import files
 from gphash.datasets.pictures import PictureError
 from gphash.gallery import added
 from gphash.gallery.gallery import Gallery
@@ -254,7 +255,7 @@ def test_what_is_not_ours_is_not_swept(copy):
         gallery.add(picture=PICTURE, label="eight")
     folder = folder_of(copy)
     (folder / "notes.txt").write_text("mine")
-    (folder / ".gphash-00000000-0123456789abcdef.tmp").write_text("left by a killed writer")
+    (folder / f"{files.PREFIX}{files._machine()}-0123456789abcdef.tmp").write_text("left by a killed writer")
     (folder / "17.item").write_bytes(b"a stray that cannot be read")
     Gallery.open(copy).close()
     assert len(os.listdir(folder)) == 4

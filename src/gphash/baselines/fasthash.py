@@ -21,10 +21,9 @@ from gphash.baselines import binary_cut, boosted_trees
 from gphash.coding.similarity import PairGraph, Pairs, Signatures
 from gphash.contract import Hasher
 from gphash.execution.local import LocalExecutor, count_jobs
-from gphash.functions.trees import Trees, TreesFunction
+from gphash.functions.trees import DEEPEST, Trees, TreesFunction
 
 TRIED = 200  # features per node
-DEEPEST = 10
 
 
 class FastHash(Hasher):
@@ -101,7 +100,8 @@ class FastHash(Hasher):
 
     def _check(self) -> None:
         """Refuse bad parameters."""
-        for name in ("n_bits", "n_trees", "depth", "n_partners"):
+        validation.code_length("n_bits", self.n_bits)
+        for name in ("n_trees", "depth", "n_partners"):
             validation.whole_number(name, getattr(self, name))
         if self.depth > DEEPEST:
             raise ValueError(f"depth={self.depth!r}; give at most {DEEPEST}.")

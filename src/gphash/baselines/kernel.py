@@ -24,6 +24,7 @@ from gphash.features import inducing, scaling
 from gphash.functions.kernel import HashFunction
 from gphash.gp import triangular
 from gphash.kernels import SquaredExponential
+from gphash.schema import Number, Record
 
 BLOCK = 2048
 FOLDS = 3
@@ -122,7 +123,7 @@ class KernelHasher(Hasher):
 
     def _check(self) -> None:
         """Refuse bad parameters."""
-        validation.whole_number("n_bits", self.n_bits)
+        validation.code_length("n_bits", self.n_bits)
         validation.whole_number("n_inducing", self.n_inducing)
         validation.one_of("inducing", self.inducing, inducing.CHOICES)
         validation.one_of("scaling", self.scaling, ("unit", "centre"))
@@ -207,6 +208,10 @@ class KernelHasher(Hasher):
     ) -> tuple[Floats, Floats]:
         """Weights [r, m] and offset [m], from kernel values with the inducing inputs, float32 [n, r]."""
         raise NotImplementedError
+
+    LEARNED: ClassVar[Record] = Record(
+        {"length_scale_": Number(), "ridge_": Number(0)}, optional=("length_scale_", "ridge_")
+    )
 
     def _remarks(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("length_scale_", "ridge_") if hasattr(self, name)}

@@ -56,7 +56,7 @@ class LinearHasher(Hasher):
 
     def _check(self) -> None:
         """Refuse bad parameters."""
-        validation.whole_number("n_bits", self.n_bits)
+        validation.code_length("n_bits", self.n_bits)
         validation.one_of("scaling", self.scaling, ("unit", "centre"))
         count_jobs(self.n_jobs)
 

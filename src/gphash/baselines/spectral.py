@@ -77,7 +77,7 @@ class SpectralHashing(Hasher):
 
     def _check(self) -> None:
         """Refuse bad parameters."""
-        validation.whole_number("n_bits", self.n_bits)
+        validation.code_length("n_bits", self.n_bits)
         validation.one_of("scaling", self.scaling, ("unit", "centre"))
         validation.seed(self.random_state)
         count_jobs(self.n_jobs)

@@ -210,7 +210,7 @@ def destination(path: Path, kind: str, *inputs: str | Path | None, option: str =
     path
         The file. One that is there is replaced only if it is of the same kind, or empty.
     kind
-        One of `outputs.KINDS`.
+        One of `outputs.CHECKS`.
     inputs
         What the command reads, and must not write over.
     option
@@ -229,8 +229,10 @@ def destination(path: Path, kind: str, *inputs: str | Path | None, option: str =
     if path.exists():
         if not path.is_file():
             raise typer.BadParameter(f"{label} is no plain file; give another name.")
-        if path.stat().st_size and not outputs.KINDS[kind](path):
-            raise typer.BadParameter(f"{label} is there already, and is no {kind}; give another name, or remove it.")
+        try:
+            outputs.CHECKS[kind](path)
+        except FileExistsError as error:
+            raise typer.BadParameter(f"{option} {error}") from error
     expect(path)
     return path
 

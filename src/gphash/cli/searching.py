@@ -152,7 +152,7 @@ def search(
         return
     if show is not None:
         _check_sheet(show, query)
-        app.destination(show, "drawing of gphash", index, query, model, option="--show")
+        app.destination(show, "drawing", index, query, model, option="--show")
     from gphash.gallery.gallery import Gallery
 
     with Gallery.open(index, model=model) as gallery:

@@ -233,7 +233,7 @@ def encode(
     if target.suffix != wanted:
         what = "codes with probabilities are" if probabilities else "codes alone are"
         raise BadParameter(f"--output {str(target)!r}; {what} a file {wanted}.")
-    app.destination(target, "array of codes", model, data)
+    app.destination(target, "codes", model, data)
     loaded = load(model, threads)
     if probabilities and not loaded.has_probabilities:
         raise ValueError(f"{str(model)!r} is a model of {loaded.method}, which tells no probabilities.")
@@ -389,13 +389,14 @@ def has_blocks(data: str, cluster: str | None) -> bool:
 
 def _share_met(model: Path, *sources: "Source | None") -> float | None:
     """About which share of a model's training rows is among others; None if the model does not know them."""
-    from gphash import persistence
+    from gphash import persistence, schema
     from gphash.evaluation import protocol
 
     origin = persistence.describe(model).remarks.get("origin")
     if origin is None or "sketch" not in origin:
         return None
-    return max(protocol.share_met(origin["sketch"], source.X) for source in sources if source is not None)
+    with schema.reading(model):
+        return max(protocol.share_met(origin["sketch"], source.X) for source in sources if source is not None)
 
 
 def load(path: Path, threads: int) -> "models.Model":

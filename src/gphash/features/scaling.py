@@ -8,6 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gphash.arrays import Floats
+from gphash.schema import Array
+
+MEAN = Array("<f8", ("features",))
+"""The mean in a file."""
 
 LARGEST = 1e18  # length of a row, whose square float32 can hold
 

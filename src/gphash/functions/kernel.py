@@ -19,15 +19,30 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gphash import kernels
+from gphash import kernels, schema
 from gphash.arrays import Floats
 from gphash.execution.local import LocalExecutor, row_blocks
 from gphash.features import scaling
 from gphash.features.scaling import Scaling
+from gphash.hamming.packing import MOST_BITS
 from gphash.kernels import Landmarks, SquaredExponential
+from gphash.schema import Array, Flag, Schema
 
 TILE = 1024
 ROUNDING = 2e-7  # of a sum of float32 kernel values times weights, relative to the sum of their absolute values
+
+SCHEMA = Schema(
+    {"unit_length": Flag(), "kernel": kernels.FIELDS},
+    {
+        "scaling_mean": scaling.MEAN,
+        "Z": Array("<f4", ("inducing inputs", "features")),
+        "weights": Array("<f4", ("inducing inputs", "bits")),
+        "offset": Array("<f8", ("bits",)),
+        "uncertainty": Array("<f4", ("inducing inputs", "inducing inputs"), optional=True),
+    },
+    {"bits": (1, MOST_BITS), "features": (1, 2**31), "inducing inputs": (1, 2**31)},
+)
+"""What a file holds of a hash function."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +112,7 @@ class HashFunction:
 
     def content(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """What a file keeps."""
-        meta = {"unit_length": self.scaling.unit_length, "kernel": list(self.kernel)}
+        meta = {"unit_length": self.scaling.unit_length, "kernel": self.kernel.to_meta()}
         arrays = {"scaling_mean": self.scaling.mean, "Z": self.Z, "weights": self.weights, "offset": self.offset}
         return meta, arrays if self.uncertainty is None else {**arrays, "uncertainty": self.uncertainty}
 
@@ -121,10 +136,16 @@ class HashFunction:
 
 
 def restore(meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> HashFunction:
-    """Hash function from its content."""
+    """Hash function from its content; a Fault says what is wrong with that."""
+    schema.check(SCHEMA, meta, arrays)
     scaled = Scaling(arrays["scaling_mean"], meta["unit_length"])
-    kernel = SquaredExponential(*meta["kernel"])
-    return HashFunction(scaled, kernel, arrays["Z"], arrays["weights"], arrays["offset"], arrays.get("uncertainty"))
+    kernel = SquaredExponential.from_meta(meta["kernel"])
+    function = HashFunction(scaled, kernel, arrays["Z"], arrays["weights"], arrays["offset"], arrays.get("uncertainty"))
+    with np.errstate(over="ignore", invalid="ignore"):
+        finite = bool(np.isfinite(function.landmarks.augmented).all() and np.isfinite(function.doubt).all())
+    if not finite:
+        raise schema.Fault("the inducing inputs 'Z' are too far apart for the length scale of the kernel")
+    return function
 
 
 def predict(function: HashFunction, X: Floats) -> tuple[Floats, Floats]:

@@ -6,13 +6,27 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from gphash import schema
 from gphash.arrays import Floats
 from gphash.execution.local import LocalExecutor, row_blocks
 from gphash.features import scaling
 from gphash.features.scaling import Scaling
+from gphash.hamming.packing import MOST_BITS
+from gphash.schema import Array, Flag, Schema
 
 TILE = 4096
 ROUNDING = 1e-13  # of a float64 sum of products, relative to the sum of their absolute values
+
+SCHEMA = Schema(
+    {"unit_length": Flag()},
+    {
+        "scaling_mean": scaling.MEAN,
+        "weights": Array("<f8", ("features", "bits")),
+        "offset": Array("<f8", ("bits",)),
+    },
+    {"bits": (1, MOST_BITS), "features": (1, 2**31)},
+)
+"""What a file holds of a linear function."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,5 +81,6 @@ class LinearFunction:
 
 
 def restore(meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> LinearFunction:
-    """A linear function from its content."""
+    """A linear function from its content; a Fault says what is wrong with that."""
+    schema.check(SCHEMA, meta, arrays)
     return LinearFunction(Scaling(arrays["scaling_mean"], meta["unit_length"]), arrays["weights"], arrays["offset"])

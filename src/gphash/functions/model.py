@@ -11,13 +11,14 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gphash import persistence
+from gphash import persistence, schema
 from gphash.arrays import Floats
 from gphash.features import scaling
 from gphash.hamming import packing
-from gphash.persistence import FormatError
+from gphash.schema import Text
 
 KIND = "model"
+INSTEAD = "fit the model again, or get its file from where it was made"
 
 FORMS = {
     "kernel": "gphash.functions.kernel",
@@ -120,7 +121,8 @@ class Model(NamedTuple):
 def load(path: str | os.PathLike[str], n_jobs: int | None = -1) -> Model:
     """Read a model of any method, as `save` wrote it."""
     stored = persistence.read(path, KIND)
-    function = restore(stored.meta, stored.arrays)
+    with schema.reading(path, INSTEAD):
+        function = restore(stored.meta, stored.arrays)
     return Model(function, stored.meta["method"], stored.fingerprint, stored.remarks, n_jobs)
 
 
@@ -131,9 +133,9 @@ def content(function: Function, method: str) -> tuple[dict[str, Any], dict[str, 
 
 
 def restore(meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Function:
-    """The hash function from what `content` gave."""
-    form = meta.get("form")
-    if form not in FORMS:
-        raise FormatError(f"a hash function of the form {form!r} is not known; known are {', '.join(FORMS)}")
-    function: Function = import_module(FORMS[form]).restore(meta, arrays)
+    """The hash function from what `content` gave; a Fault says what is wrong with that."""
+    for name, rule in (("method", Text()), ("form", Text(tuple(FORMS)))):
+        rule.check(meta.get(name), name)
+    own = {name: value for name, value in meta.items() if name not in ("method", "form")}
+    function: Function = import_module(FORMS[meta["form"]]).restore(own, arrays)
     return function

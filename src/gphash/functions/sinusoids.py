@@ -6,13 +6,30 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from gphash import schema
 from gphash.arrays import Floats, Indices
 from gphash.execution.local import LocalExecutor, row_blocks
 from gphash.features import scaling
 from gphash.features.scaling import Scaling
+from gphash.hamming.packing import MOST_BITS
+from gphash.schema import Array, Flag, Schema
 
 TILE = 4096
 ROUNDING = 1e-13  # of a float64 sum of products, relative to the sum of their absolute values
+
+SCHEMA = Schema(
+    {"unit_length": Flag()},
+    {
+        "scaling_mean": scaling.MEAN,
+        "directions": Array("<f8", ("features", "components")),
+        "least": Array("<f8", ("components",)),
+        "extent": Array("<f8", ("components",), least=1e-200),
+        "dimension": Array("<i8", ("bits",)),
+        "frequency": Array("<i8", ("bits",), least=1, most=MOST_BITS),
+    },
+    {"bits": (1, MOST_BITS), "features": (1, 2**31), "components": (1, 2**31)},
+)
+"""What a file holds of such a function."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +101,8 @@ class SinusoidFunction:
 
 
 def restore(meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> SinusoidFunction:
-    """The function from its content."""
+    """The function from its content; a Fault says what is wrong with that."""
+    sizes = schema.check(SCHEMA, meta, arrays)
+    schema.check_values("dimension", arrays["dimension"], 0, sizes["components"] - 1)
     parts = (arrays[name] for name in ("directions", "least", "extent", "dimension", "frequency"))
     return SinusoidFunction(Scaling(arrays["scaling_mean"], meta["unit_length"]), *parts)

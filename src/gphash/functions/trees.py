@@ -6,12 +6,26 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from gphash import schema
 from gphash.arrays import Floats
 from gphash.compiled import jit
 from gphash.execution.local import LocalExecutor, row_blocks
-from gphash.persistence import FormatError
+from gphash.hamming.packing import MOST_BITS
+from gphash.schema import Array, Schema, Whole
 
 TILE = 64
+DEEPEST = 10
+
+SCHEMA = Schema(
+    {"n_features": Whole(1, 2**31)},
+    {
+        "features": Array("<u4", ("bits", "trees", "nodes")),
+        "thresholds": Array("<f8", ("bits", "trees", "nodes"), -np.inf, np.inf),
+        "values": Array("<f8", ("bits", "trees", "leaves")),
+    },
+    {"bits": (1, MOST_BITS), "trees": (1, 2**31), "nodes": (1, 2**DEEPEST), "leaves": (2, 2**DEEPEST)},
+)
+"""What a file holds of trees."""
 
 
 class Trees(NamedTuple):
@@ -66,23 +80,12 @@ class TreesFunction:
 
 
 def restore(meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> TreesFunction:
-    """The function from its content."""
-    trees = Trees(**{name: arrays[name] for name in Trees._fields})
-    check(trees, meta["n_features"])
-    return TreesFunction(trees, meta["n_features"])
-
-
-def check(trees: Trees, n_features: int) -> None:
-    """Refuse trees that would make the compiled walk leave its arrays."""
-    features, thresholds, values = trees
-    nodes = features.shape[-1]
-    shapes = (
-        features.ndim == 3 and thresholds.shape == features.shape and values.shape == (*features.shape[:2], nodes + 1)
-    )
-    types = features.dtype.kind in "iu" and thresholds.dtype.kind == values.dtype.kind == "f"
-    inside = shapes and types and bool(((features >= 0) & (features < n_features)).all())
-    if not inside or nodes & (nodes + 1):
-        raise FormatError("the trees of the model do not fit together: the file was not written by gphash")
+    """The function from its content; a Fault says what is wrong with that, lest the compiled walk leave its arrays."""
+    sizes = schema.check(SCHEMA, meta, arrays)
+    schema.check_values("features", arrays["features"], 0, meta["n_features"] - 1)
+    if sizes["leaves"] not in [2**depth for depth in range(1, DEEPEST + 1)] or sizes["nodes"] != sizes["leaves"] - 1:
+        raise schema.Fault(f"its trees have {sizes['nodes']} nodes and {sizes['leaves']} leaves, which are no trees")
+    return TreesFunction(Trees(**{name: arrays[name] for name in Trees._fields}), meta["n_features"])
 
 
 @jit

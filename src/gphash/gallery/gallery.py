@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypeVar, get_ar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from gphash import persistence
 from gphash.arrays import Floats
 from gphash.datasets import pictures
 from gphash.datasets.progress import Progress
@@ -125,7 +126,7 @@ class Gallery:
         ValueError
             If items would be lost that may not be.
         """
-        opening.check_replaceable(path)
+        persistence.check_replaceable(path, storage.KIND)
         if not discard_added and (n_added := added.count(opening.beside(path, ".added"))):
             raise ValueError(
                 f"{os.fspath(path)!r} has {n_added} item(s) that were added to it, which a new index would lose; give "

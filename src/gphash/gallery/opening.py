@@ -8,13 +8,12 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from gphash import files, persistence
+from gphash import files
 from gphash.functions import model as models
 from gphash.functions.model import Model
 from gphash.gallery import added, items
 from gphash.gallery.added import Record
 from gphash.gallery.items import Items
-from gphash.index import storage
 from gphash.index.hamming_index import HammingIndex
 from gphash.persistence import FormatError
 
@@ -139,15 +138,6 @@ def beside(path: Location, suffix: str) -> Path:
     """A file beside the index; if that is a link, beside what it points to."""
     target = Path(os.path.realpath(path))
     return target.with_name(target.name + suffix)
-
-
-def check_replaceable(path: Location) -> None:
-    """Refuse to write an index over something else."""
-    if not os.path.exists(path) or os.path.isdir(path):  # folders are refused by the index
-        return
-    kind = persistence.describe(path).kind
-    if kind != storage.KIND:
-        raise ValueError(f"path={os.fspath(path)!r} holds {kind!r}, no index; give another name.")
 
 
 def load(model: Location) -> Model:

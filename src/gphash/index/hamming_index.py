@@ -9,11 +9,13 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from gphash import schema
 from gphash.index import buckets as bucketing
 from gphash.index import checks, costs, engines, filters, journal, ranking, storage
 from gphash.index.contents import Contents, Filter, Part, Stats
 from gphash.index.filters import Allowed
 from gphash.persistence import FormatError
+from gphash.schema import Fault
 
 
 class Neighbours(NamedTuple):
@@ -104,7 +106,8 @@ class HammingIndex:
         """
         opened = storage.open_index(path, writable)
         try:
-            contents = _replayed(Contents((Part(opened.buckets),)), opened.changes, opened.n_bits)
+            with schema.reading(f"{opened.place.path}.journal", storage.AGAIN):
+                contents = _replayed(Contents((Part(opened.buckets),)), opened.changes, opened.n_bits)
             index = cls(contents, opened.n_bits, opened.model, opened.place)
         except BaseException:
             opened.place.close()
@@ -451,8 +454,25 @@ def _replayed(
     numbers = np.concatenate([ids for _, ids, _ in changes])
     added = np.concatenate([np.full(len(ids), kind == journal.ADD) for kind, ids, _ in changes])
     packed = np.concatenate([codes for _, _, codes in changes])
+    _check_turns(contents, numbers, added)
     _, last = np.unique(numbers[::-1], return_index=True)
     last = len(numbers) - 1 - last
     last = last[added[last]]
     rows = np.cumsum(added)[last] - 1
     return contents.without(numbers[~added]).inserted(bucketing.to_words(packed[rows], n_bits), numbers[last])
+
+
+def _check_turns(contents: Contents, numbers: NDArray[np.int64], added: NDArray[np.bool_]) -> None:
+    """Refuse changes that nobody can have made: whatever is added is not there, and whatever is removed is."""
+    order = np.argsort(numbers, kind="stable")
+    ids, adds = numbers[order], added[order]
+    first = np.ones(len(ids), bool)
+    first[1:] = ids[1:] != ids[:-1]
+    (base,) = contents.parts
+    there = np.empty(len(ids), bool)
+    there[first] = base.places(ids[first]) >= 0
+    there[~first] = adds[:-1][~first[1:]]
+    if (wrong := there == adds).any():
+        place = int(np.flatnonzero(wrong)[0])
+        what = "adds an item that is there" if adds[place] else "removes an item that is not there"
+        raise Fault(f"it {what} (id {ids[place]})")

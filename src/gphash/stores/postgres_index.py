@@ -53,7 +53,7 @@ class PostgresIndex:
     @classmethod
     def create(cls, conninfo: str, name: str, *, n_bits: int, model: Any = None, **options: Unpack[Options]) -> Self:
         """Make an empty store; parameters as for `build`."""
-        checks.whole("n_bits", n_bits, 1)
+        checks.bits(n_bits)
         return cls.from_index(conninfo, name, _empty(n_bits, model), **options)
 
     @classmethod
