@@ -1,7 +1,8 @@
 """Who has a place: requests that are worked on, and, bounded apart from them, bodies that are still on their way.
 
 A body that comes slowly, or never, takes no place from requests that are complete. Where too many are on their way, the
-slowest is given up for the newest, so that those who send at once are always heard.
+slowest is given up for the newest, so that those who send at once are always heard; where they take too much memory,
+the largest is.
 """
 
 import asyncio
@@ -13,7 +14,9 @@ from gphash.server.failures import Failure, busy
 from gphash.server.metrics import Metrics
 from gphash.server.settings import Settings
 
-CREDIT = 1 << 16  # bytes given in advance when speeds are compared: a body that has just begun is not slow
+# When bodies are compared, at least so many bytes of each have come, and in no less than so many seconds: one that has
+# just begun is neither slow nor quicker than one that comes steadily.
+BEGINNING_BYTES, BEGINNING_SECONDS = 1 << 16, 1.0
 LARGEST_BODIES = 32  # that there is memory for, of requests on their way and in work
 
 
@@ -34,11 +37,11 @@ class Arrival:
         self.given_up = False
         self.deadline = asyncio.get_running_loop().time() + seconds
         self.waiting: asyncio.Timeout | None = None
-        self._began = time.monotonic()
+        self.began = time.monotonic()
 
     def speed(self) -> float:
         """Bytes a second."""
-        return (self.n_bytes + CREDIT) / (time.monotonic() - self._began + 1e-6)
+        return max(self.n_bytes, BEGINNING_BYTES) / max(time.monotonic() - self.began, BEGINNING_SECONDS)
 
     def give_up(self) -> None:
         """Wait for it no longer."""
@@ -78,14 +81,14 @@ class Places:
 
     def expect(self, client: str) -> Arrival:
         """Begin to wait for a body; a slower one may have to go."""
-        arrival = Arrival(client, self._settings.body_seconds)
-        self._arrivals.add(arrival)
         most = self._settings.max_unread
         own = [one for one in self._arrivals if one.client == client]
-        if len(own) > max(1, most // 2):
-            self._give_up(own)
-        elif len(self._arrivals) > most:
-            self._give_up(self._of_heaviest(lambda one: 1))
+        if len(own) >= max(1, most // 2):
+            self._give_up(_slowest(own))
+        elif len(self._arrivals) >= most:
+            self._give_up(_slowest(self._of_heaviest(lambda one: 1)))
+        arrival = Arrival(client, self._settings.body_seconds)
+        self._arrivals.add(arrival)
         self._metrics.arriving = len(self._arrivals)
         return arrival
 
@@ -94,7 +97,7 @@ class Places:
         arrival.n_bytes += n_bytes
         self._n_bytes += n_bytes
         if self._n_bytes > LARGEST_BODIES * self._settings.max_body_bytes and self._arrivals:
-            self._give_up(self._of_heaviest(lambda one: one.n_bytes))
+            self._give_up(max(self._of_heaviest(lambda one: one.n_bytes), key=lambda one: one.n_bytes))
 
     def arrived(self, arrival: Arrival) -> None:
         """Wait for it no longer: it is there, or nobody wants it."""
@@ -110,14 +113,14 @@ class Places:
     def late(self, arrival: Arrival) -> Failure:
         """Why a body is waited for no longer."""
         if arrival.given_up:
-            return busy("busy", 503, "too many bodies are on their way, and this was the slowest; try again.")
+            message = "too many bodies are on their way, and this one is slow or large; try again in a moment."
+            return busy("busy", 503, message)
         return Failure(408, "timeout", f"the body did not come within {self._settings.body_seconds:g} seconds.")
 
-    def _give_up(self, some: list[Arrival]) -> None:
-        slowest = min(some, key=Arrival.speed)
+    def _give_up(self, arrival: Arrival) -> None:
         self._metrics.busy("bodies")
-        self.arrived(slowest)
-        slowest.give_up()
+        self.forget(arrival)
+        arrival.give_up()
 
     def _of_heaviest(self, weight: Callable[[Arrival], int]) -> list[Arrival]:
         """Bodies of the client who has the most of something on the way."""
@@ -126,3 +129,7 @@ class Places:
             sums[one.client] += weight(one)
         client = max(sums, key=sums.__getitem__)
         return [one for one in self._arrivals if one.client == client]
+
+
+def _slowest(some: list[Arrival]) -> Arrival:
+    return min(some, key=lambda one: (one.speed(), one.began))
