@@ -111,7 +111,9 @@ def _token(path: Path | None, variable: str) -> str | None:
         _check_private(path, os.fstat(file.fileno()).st_mode)
         token = file.read(TOKEN_BYTES + 1).strip()
     if not token or len(token) > TOKEN_BYTES or len(token.splitlines()) > 1:
-        raise ValueError(f"{str(path)!r} is empty, or has more than one line; wanted is a token and nothing else.")
+        raise ValueError(
+            f"{str(path)!r} is empty, or has more than one line; give a file with a token and nothing else."
+        )
     return token
 
 
