@@ -130,7 +130,7 @@ class Gallery:
         if not discard_added and (n_added := added.count(opening.beside(path, ".added"))):
             raise ValueError(
                 f"{os.fspath(path)!r} has {n_added} item(s) that were added to it, which a new index would lose; give "
-                "another name, or say that they may go (discard_added=True, --discard-added)."
+                "another name, or say that they may go: discard_added=True."
             )
         loaded = opening.load(model)
         n_rows = len(source.X)
