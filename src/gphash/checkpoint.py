@@ -329,6 +329,8 @@ def _restore(meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Checkpoin
         SquaredExponential.from_meta(meta["kernel"]),
         meta["pair_weight"],
     )
+    if len({meta["start"] is None, "start_signs" not in arrays, "start_uncertainty" not in arrays}) > 1:
+        raise Fault("a part of its start is missing")
     start = None
     if "start_signs" in arrays:
         content = {name.removeprefix("start_"): part for name, part in arrays.items() if name.startswith("start_")}
