@@ -36,9 +36,8 @@ class Descriptor(NamedTuple):
             return gist.describe_one(pixels)
         if np.asarray(pixels).dtype != np.uint8:
             raise ValueError(f"pixels has dtype {np.asarray(pixels).dtype}; wanted is uint8, from 0 to 255")
-        grey = greys.grey(greys.check_image(pixels, 1, "pixels")[None])
         height, width = self.shape
-        (resized,) = greys.resize(grey, height, width)
+        (resized,) = greys.resize(greys.check_image(pixels, 1, "pixels")[None], height, width)
         if self.name == "gist":
             return gist.describe_one(resized)
         row: NDArray[np.float32] = np.divide(resized.ravel(), np.float32(255), dtype=np.float32)

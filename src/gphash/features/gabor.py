@@ -55,7 +55,7 @@ class Plan(NamedTuple):
 
 
 # A plan for the largest pictures takes some 5 MB.
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=12)
 def plan(height: int, width: int) -> Plan:
     """Matrices for images of one size, computed in float64; the latest sizes are kept."""
     side = max(height, width) + 2 * BORDER
