@@ -17,6 +17,7 @@ from gphash.execution.local import LocalExecutor
 R = TypeVar("R")
 
 CHANNELS = 4
+ROOM = 4  # times the pixels of a side that are left to be averaged
 
 _FEW = 1 << 22  # numbers of a picture of which all greys are made at once, which is quicker, instead of row by row
 
@@ -76,6 +77,11 @@ def reduce(images: NDArray[Any], longest: int, least: int) -> Floats:
     if longer <= longest:
         return grey(images)
     return resize(images, *(max(min(side, least), round(side * longest / longer)) for side in (height, width)))
+
+
+def spare(height: int, width: int, longest: int) -> int:
+    """The factor by which a picture may be reduced before `reduce`, which is left four times the pixels a side."""
+    return max(height, width) // (ROOM * longest)
 
 
 def resize(images: NDArray[Any], height: int, width: int) -> Floats:

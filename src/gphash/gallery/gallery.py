@@ -267,6 +267,28 @@ class Gallery:
         chances = np.asarray(hasher.bit_probabilities(rows), np.float64)
         return packing.pack(chances >= 0.5), chances
 
+    def describe(self, picture: bytes | Location, *, max_pixels: int = pictures.MAX_PIXELS) -> NDArray[np.float32]:
+        """A picture as a row that the model takes, [d].
+
+        Parameters
+        ----------
+        picture
+            The content of a picture's file, or where the file is.
+        max_pixels
+            A picture of more is refused.
+
+        Raises
+        ------
+        PictureError
+            If it is none that can be described.
+        """
+        if self.descriptor is None:
+            raise ValueError(
+                "picture given, but the gallery was built from features that no picture can be described by; "
+                "give features."
+            )
+        return self.descriptor.describe(pictures.open_picture(picture, max_pixels, self.descriptor.spare))
+
     def query(
         self,
         *,
@@ -299,7 +321,7 @@ class Gallery:
             return self._query_by_id(id)
         if code is not None:
             return Query(self._checked_code(code), None)
-        row = self._described(picture) if picture is not None else self._single(features)
+        row = self.describe(picture) if picture is not None else self._single(features)
         packed, chances = self.encode(row[None])
         return Query(packed[0], None if chances is None else chances[0])
 
@@ -394,7 +416,7 @@ class Gallery:
             return Picture(content, media_type)
 
         def encode() -> bytes:
-            return _as_png(pictures.open_picture(content, max_pixels))
+            return _as_png(pictures.open_picture(content, max_pixels, _spare))
 
         try:
             # By the content, as the file may be another one the next time.
@@ -410,6 +432,7 @@ class Gallery:
         label: str | None = None,
         tags: Sequence[str] | None = None,
         id: int | None = None,
+        max_pixels: int = pictures.MAX_PIXELS,
     ) -> Item:
         """Add an item; when this returns, it is on disk.
 
@@ -425,6 +448,8 @@ class Gallery:
             Names of its tags, known or new, in place of a label.
         id
             Its number; if None, one more than the largest there ever was.
+        max_pixels
+            A picture of more is refused.
 
         Raises
         ------
@@ -439,11 +464,12 @@ class Gallery:
             raise ValueError("neither features nor picture given; give one of them, or both.")
         labels = arguments.labels(label, tags)
         if features is None:
-            row = self._described(picture)
+            assert picture is not None
+            row = self.describe(picture, max_pixels=max_pixels)
         else:
             row = self._single(features)
             if picture is not None:
-                pictures.check(picture)
+                pictures.check(picture, max_pixels)
         packed, _ = self.encode(row[None])
         record = Record(labels, packed[0].tobytes(), picture is not None, features is None)
         with self._changing:
@@ -598,7 +624,7 @@ class Gallery:
         try:
             pixels = self._stored_pixels(id)
             if pixels is None:
-                pixels = pictures.open_picture(self._picture_file(id))
+                pixels = pictures.open_picture(self._picture_file(id), reduction=self.descriptor.spare)
         except (NoPictureError, pictures.PictureError):
             return Query(code, None, item.labels, item.id)
         _, chances = self.encode(self.descriptor.describe(pixels)[None])
@@ -625,15 +651,6 @@ class Gallery:
             return file.read_bytes()
         except OSError as error:
             raise NoPictureError(f"the picture of item {id} cannot be read: {error}") from error
-
-    def _described(self, picture: bytes | Location | None) -> NDArray[np.float32]:
-        assert picture is not None
-        if self.descriptor is None:
-            raise ValueError(
-                "picture given, but the gallery was built from features that no picture can be described by; "
-                "give features."
-            )
-        return self.descriptor.describe(pictures.open_picture(picture))
 
     def _checked_features(self, features: ArrayLike | None) -> NDArray[Any]:
         rows = np.asarray(features)
@@ -715,6 +732,11 @@ def _bits(packed: NDArray[np.uint8], n_bits: int) -> list[str]:
 
 def _with_names(classes: tuple[str, ...], names: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*classes, *names)))
+
+
+def _spare(height: int, width: int) -> int:
+    """How much larger than what is shown a picture is."""
+    return max(height, width) // (2 * MOST_SIDE)
 
 
 def _as_png(pixels: NDArray[np.uint8]) -> bytes:
