@@ -16,6 +16,7 @@ from typing import Any, Literal, Self, TypeAlias, TypeVar, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from gphash import files
 from gphash.arrays import Floats
 from gphash.contract import Hasher
 from gphash.datasets import pictures
@@ -602,7 +603,7 @@ class Gallery:
             if record is not None:
                 found.append(Item(number, record.labels, text, record.has_picture))
             elif row >= 0:
-                name = None if self._known.names is None else self._known.name_of(row)
+                name = None if self._known.names is None else files.readable(self._known.name_of(row))
                 found.append(Item(number, self._known.labels_of(row), text, self._row_has_picture(), name))
             else:
                 found.append(Item(number, (), text, False))

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gphash import persistence
+from gphash import files, persistence
 from gphash.datasets.dataset import Images
 from gphash.datasets.sources import Source
 from gphash.features.descriptor import Descriptor
@@ -193,9 +193,9 @@ def read(path: Path) -> Items:
             str(meta["model"]),
             str(meta["model_fingerprint"]),
             Descriptor.from_meta(meta["descriptor"]),
-            tuple(str(name) for name in meta["classes"]),
+            tuple(files.readable(str(name)) for name in meta["classes"]),
             meta["folder"],
-            str(meta["name"]),
+            files.readable(str(meta["name"])),
             ids,
             np.asarray(arrays["codes"]),
             None if (ids[1:] > ids[:-1]).all() else np.argsort(ids, kind="stable"),
