@@ -266,3 +266,11 @@ def test_tagged_links_and_damaged_pictures_are_skipped(folder, tmp_path):
     found = image_folder.read(folder)
     assert below(folder, [path for path, _ in found.skipped]) == ["cat/0.png", "cat/link.png", "cat"]
     assert len(found.paths) == 2
+
+
+def test_a_thin_picture_is_named_and_skipped(folder):
+    paint(folder / "cat" / "thin.png", size=(4, 400_000))
+    found = image_folder.read(folder)
+    assert len(found.paths) == 10
+    (skipped,) = found.skipped
+    assert "thin.png' has 400000 × 4 pixels" in skipped.reason

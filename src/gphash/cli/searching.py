@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from gphash.index.parts import PartedIndex
 
 PICTURES = (".png", ".svg", ".pdf")
+DRAWN = 512  # pixels of the longer side that a drawn picture keeps at least
 
 
 class Ranking(StrEnum):
@@ -354,12 +355,16 @@ def _draw(gallery: "Gallery", results: list[Found], text: str, path: Path) -> No
     if not found.neighbours:
         raise ValueError("--show has nothing to draw: no item was found.")
     own = Path(text) if found.query.id is None else gallery.picture(found.query.id).content
-    images = [pictures.open_picture(gallery.picture(one.id).content) for one in found.neighbours]
+
+    def drawn(source: "bytes | Path") -> Any:
+        return pictures.open_picture(source, reduction=lambda height, width: max(height, width) // DRAWN)
+
+    images = [drawn(gallery.picture(one.id).content) for one in found.neighbours]
     marks = [[one.relevant is not False for one in found.neighbours]]
     distances = [[one.distance for one in found.neighbours]]
     whole = all(float(value).is_integer() for value in distances[0])
     figure = plots.contact_sheet(
-        [pictures.open_picture(own)], [images], marks, [[int(value) for value in distances[0]]] if whole else distances
+        [drawn(own)], [images], marks, [[int(value) for value in distances[0]]] if whole else distances
     )
     content = io.BytesIO()
     figure.savefig(content, format=path.suffix[1:], dpi=canvas.DOTS_PER_INCH)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gphash.functions import model as models
 
 BLOCK = 8192  # rows encoded between two signs of progress
+NAMED = 5  # files that were left out
 PHASES = 4  # of training that are shown of every worker
 ELSEWHERE = {
     "n_bits": "--bits",
@@ -420,7 +421,9 @@ def read(data: str, data_dir: Path | None, threads: int, quiet: bool) -> "Source
     with shown.Meter(f"reading {data}", quiet) as progress:
         source = sources.read(data, data_dir, progress, threads)
     if source.skipped and not quiet:
-        shown.remark(f"gphash: left out {len(source.skipped)} file(s) of {data!r}, such as: {source.skipped[0].reason}")
+        named = "; ".join(one.reason for one in source.skipped[:NAMED])
+        more = f"; and {len(source.skipped) - NAMED} more" if len(source.skipped) > NAMED else ""
+        shown.remark(f"gphash: left out {len(source.skipped)} file(s) of {data!r}: {named}{more}")
     return source
 
 

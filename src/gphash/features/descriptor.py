@@ -30,15 +30,19 @@ class Descriptor(NamedTuple):
         """Length of a row."""
         return gabor.DIMENSION if self.name == "gist" else int(np.prod(self.shape))
 
+    def spare(self, height: int, width: int) -> int:
+        """The factor by which a picture may be reduced before it is described; below 2, it is wanted as it is."""
+        spare = greys.spare(height, width, gabor.LONGEST)
+        return min([spare, *(min(height, width) // (greys.ROOM * side) for side in self.shape)])
+
     def describe(self, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
         """One picture, uint8 [H, W] or [H, W, 3], as a row, float32 [n_features]."""
         if self.name == "gist" and not self.shape:
             return _gist(pixels)
         if np.asarray(pixels).dtype != np.uint8:
             raise ValueError(f"pixels has dtype {np.asarray(pixels).dtype}; wanted is uint8, from 0 to 255")
-        grey = greys.grey(greys.check_image(pixels, 1, "pixels")[None])
         height, width = self.shape
-        (resized,) = greys.resize(grey, height, width)
+        (resized,) = greys.resize(greys.check_image(pixels, 1, "pixels")[None], height, width)
         if self.name == "gist":
             return _gist(resized)
         row: NDArray[np.float32] = np.divide(resized.ravel(), np.float32(255), dtype=np.float32)

@@ -28,9 +28,8 @@ from gphash.arrays import Floats, Indices
 from gphash.compiled import jit
 from gphash.execution.local import LocalExecutor, row_blocks
 from gphash.features import gabor, greys
-from gphash.features.gabor import BLOCKS, BORDER, DIMENSION
+from gphash.features.gabor import BLOCKS, BORDER, DIMENSION, LONGEST
 
-LONGEST = 256  # pixels; longer pictures are reduced to it
 VERSION = 2  # of what is computed: a cache must not serve another one's descriptors
 
 _BATCH_PIXELS = 2**16
@@ -95,7 +94,7 @@ def describe_each(images: Iterable[ArrayLike], *, n_jobs: int | None = -1) -> ND
 
 def _describe(images: NDArray[Any], first: int | None, name: str = "images") -> NDArray[np.float32]:
     """Descriptors of a batch whose first image has the number `first`, [b, 512]."""
-    grey = greys.stretch(greys.reduce(greys.grey(images), LONGEST, BLOCKS), first, name)
+    grey = greys.stretch(greys.reduce(images, LONGEST, BLOCKS), first, name)
     plan = gabor.plan(*grey.shape[1:])
     descriptors = np.empty((len(grey), DIMENSION), dtype=np.float32)
     _gabor_means(_prefilter(grey, plan.lowpass), *plan[1:], descriptors)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypeVar, get_ar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gphash import persistence
+from gphash import files, persistence
 from gphash.arrays import Floats
 from gphash.datasets import pictures
 from gphash.datasets.progress import Progress
@@ -269,6 +269,28 @@ class Gallery:
         chances = self.model.bit_probabilities(rows)
         return packing.pack(chances >= 0.5), chances
 
+    def describe(self, picture: bytes | Location, *, max_pixels: int = pictures.MAX_PIXELS) -> NDArray[np.float32]:
+        """A picture as a row that the model takes, [d].
+
+        Parameters
+        ----------
+        picture
+            The content of a picture's file, or where the file is.
+        max_pixels
+            A picture of more is refused.
+
+        Raises
+        ------
+        PictureError
+            If it is none that can be described.
+        """
+        if self.descriptor is None:
+            raise ValueError(
+                "picture given, but the gallery was built from features that no picture can be described by; "
+                "give features."
+            )
+        return self.descriptor.describe(pictures.open_picture(picture, max_pixels, self.descriptor.spare))
+
     def query(
         self,
         *,
@@ -301,7 +323,7 @@ class Gallery:
             return self._query_by_id(id)
         if code is not None:
             return Query(self._checked_code(code), None)
-        row = self._described(picture) if picture is not None else self._single(features)
+        row = self.describe(picture) if picture is not None else self._single(features)
         packed, chances = self.encode(row[None])
         return Query(packed[0], None if chances is None else chances[0])
 
@@ -396,7 +418,7 @@ class Gallery:
             return Picture(content, media_type)
 
         def encode() -> bytes:
-            return _as_png(pictures.open_picture(content, max_pixels))
+            return _as_png(pictures.open_picture(content, max_pixels, _spare))
 
         try:
             # By the content, as the file may be another one the next time.
@@ -412,6 +434,7 @@ class Gallery:
         label: str | None = None,
         tags: Sequence[str] | None = None,
         id: int | None = None,
+        max_pixels: int = pictures.MAX_PIXELS,
     ) -> Item:
         """Add an item; when this returns, it is on disk.
 
@@ -427,6 +450,8 @@ class Gallery:
             Names of its tags, known or new, in place of a label.
         id
             Its number; if None, one more than the largest there ever was.
+        max_pixels
+            A picture of more is refused.
 
         Raises
         ------
@@ -441,11 +466,12 @@ class Gallery:
             raise ValueError("neither features nor picture given; give one of them, or both.")
         labels = arguments.labels(label, tags)
         if features is None:
-            row = self._described(picture)
+            assert picture is not None
+            row = self.describe(picture, max_pixels=max_pixels)
         else:
             row = self._single(features)
             if picture is not None:
-                pictures.check(picture)
+                pictures.check(picture, max_pixels)
         packed, _ = self.encode(row[None])
         record = Record(labels, packed[0].tobytes(), picture is not None, features is None)
         with self._changing:
@@ -578,7 +604,7 @@ class Gallery:
             if record is not None:
                 found.append(Item(number, record.labels, text, record.has_picture))
             elif row >= 0:
-                name = None if self._known.names is None else self._known.name_of(row)
+                name = None if self._known.names is None else files.readable(self._known.name_of(row))
                 found.append(Item(number, self._known.labels_of(row), text, self._row_has_picture(), name))
             else:
                 found.append(Item(number, (), text, False))
@@ -600,7 +626,7 @@ class Gallery:
         try:
             pixels = self._stored_pixels(id)
             if pixels is None:
-                pixels = pictures.open_picture(self._picture_file(id))
+                pixels = pictures.open_picture(self._picture_file(id), reduction=self.descriptor.spare)
         except (NoPictureError, pictures.PictureError):
             return Query(code, None, item.labels, item.id)
         _, chances = self.encode(self.descriptor.describe(pixels)[None])
@@ -627,15 +653,6 @@ class Gallery:
             return file.read_bytes()
         except OSError as error:
             raise NoPictureError(f"the picture of item {id} cannot be read: {error}") from error
-
-    def _described(self, picture: bytes | Location | None) -> NDArray[np.float32]:
-        assert picture is not None
-        if self.descriptor is None:
-            raise ValueError(
-                "picture given, but the gallery was built from features that no picture can be described by; "
-                "give features."
-            )
-        return self.descriptor.describe(pictures.open_picture(picture))
 
     def _checked_features(self, features: ArrayLike | None) -> NDArray[Any]:
         rows = np.asarray(features)
@@ -717,6 +734,11 @@ def _bits(packed: NDArray[np.uint8], n_bits: int) -> list[str]:
 
 def _with_names(classes: tuple[str, ...], names: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*classes, *names)))
+
+
+def _spare(height: int, width: int) -> int:
+    """How much larger than what is shown a picture is."""
+    return max(height, width) // (2 * MOST_SIDE)
 
 
 def _as_png(pixels: NDArray[np.uint8]) -> bytes:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gphash import persistence, schema
+from gphash import files, persistence, schema
 from gphash.datasets.dataset import Images
 from gphash.features.descriptor import Descriptor
 from gphash.gallery.records import NoPictureError
@@ -224,9 +224,9 @@ def read(path: Path) -> Items:
             meta["model"],
             meta["model_fingerprint"],
             Descriptor.from_meta(meta["descriptor"]),
-            tuple(meta["classes"]),
+            tuple(files.readable(name) for name in meta["classes"]),
             meta["folder"],
-            meta["name"],
+            files.readable(meta["name"]),
             ids,
             arrays["codes"],
             order,

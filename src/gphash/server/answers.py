@@ -152,7 +152,7 @@ def add_picture(gallery: Gallery, content: bytes, form: ItemForm, settings: Sett
     """A new item by its picture."""
     check_picture(gallery, content, settings)
     tags = None if form.tags is None else [tag for part in form.tags.split(";") if (tag := part.strip())]
-    return _added(gallery, form.label, tags, form.id, picture=content)
+    return _added(gallery, form.label, tags, form.id, picture=content, max_pixels=settings.max_picture_pixels)
 
 
 def remove(gallery: Gallery, number: int) -> None:
@@ -178,10 +178,8 @@ def rows(gallery: Gallery, features: list[list[float]]) -> NDArray[np.float64]:
 def described(gallery: Gallery, content: bytes, settings: Settings) -> NDArray[np.float64]:
     """A picture as the model takes it, [1, d]."""
     check_descriptor(gallery)
-    assert gallery.descriptor is not None
     try:
-        pixels = pictures.open_picture(content, settings.max_picture_pixels)
-        return gallery.descriptor.describe(pixels)[None].astype(np.float64)
+        return gallery.describe(content, max_pixels=settings.max_picture_pixels)[None].astype(np.float64)
     except ValueError as error:
         raise _bad_picture(error) from None
 
