@@ -26,7 +26,7 @@ from gphash.features import inducing
 from gphash.functions.kernel import HashFunction
 from gphash.functions.model import Function
 from gphash.inference import SOLVERS
-from gphash.schema import Each, Fault, Named, Number, Record
+from gphash.schema import Each, FaultError, Named, Number, Record
 from gphash.state import Sweep
 from gphash.training import Settings
 
@@ -270,7 +270,7 @@ class GPHasher(Hasher):
     def _check_remarks(cls, remarks: dict[str, Any], function: Function) -> None:
         super()._check_remarks(remarks, function)
         if not function.has_probabilities:
-            raise Fault("the field 'uncertainty' of arrays is missing")
+            raise FaultError("the field 'uncertainty' of arrays is missing")
 
     LEARNED: ClassVar[Record] = Record(
         {"pair_weight": Number(), "sweeps": Each(checkpoints.SWEEP, 1), "seconds": Named(Number(0))}

@@ -84,8 +84,8 @@ def fuzz(kind, given):
                 counts[outcome] += 1
                 if outcome not in OUTCOMES[:2]:
                     report(kind, given, number - 1, outcome, told)
-        if not begun:
-            sys.exit(f"{kind}: the fuzzing itself could not begin")
+        if not begun or child.returncode == 1:
+            sys.exit(f"{kind} {number}: the fuzzing itself failed")
         if number < stop:
             ended = ended or "crash"
             counts[ended] += 1

@@ -1,6 +1,7 @@
 """What a file says by its own bytes, read slowly and without the package."""
 
 import hashlib
+import itertools
 import struct
 
 import numpy as np
@@ -69,7 +70,7 @@ def items(parts):
     width = 8 * codes.dtype.itemsize
     table = codes.reshape(len(codes), -1).tolist()
     texts = ["".join(f"{word:0{width}b}" for word in words) for words in table]
-    demand(all(one < other for one, other in zip(texts, texts[1:], strict=False)), "codes that do not ascend")
+    demand(all(one < other for one, other in itertools.pairwise(texts)), "codes that do not ascend")
     demand(all("1" not in text[n_bits:] for text in texts), "codes with spare bits")
     demand(len(set(ids)) == len(ids), "repeated ids")
     demand(len(starts) == len(codes) + 1 and starts[0] == 0 and starts[-1] == len(ids), "starts of other codes")

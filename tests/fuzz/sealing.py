@@ -122,7 +122,7 @@ def pick(rng, values):
 
 def _spoil_fields(header, rng):
     """Change, remove or add a field somewhere in a header; mostly in its meta."""
-    root = header if rng.random() < 0.1 else header[pick(rng, ["meta", "meta", "remarks"])]
+    root = header if rng.random() < 0.1 else header.get(pick(rng, ["meta", "meta", "remarks"]))
     if isinstance(root, dict | list):
         spoil_tree(root, rng)
 
@@ -150,7 +150,7 @@ def spoil_tree(root, rng):
     old = holder[key]
     if way < 0.15:
         del holder[key]
-    elif way < 0.35 and type(old) in (int, float):
+    elif way < 0.35 and type(old) in (int, float) and abs(old) < 1e300:
         holder[key] = pick(rng, [old + 1, old - 1, -old, old * 2, old / 2, old * 1e6, str(old), [old], old + 0.5])
     elif way < 0.45 and isinstance(old, list) and old:
         other = pick(rng, old)

@@ -112,13 +112,12 @@ def test_below_the_index_anybody_may_name_pictures_but_links_are_no_way_out(fold
     assert Gallery.open(folder / "bilder.index").picture(6).content.startswith(b"\x89PNG")
 
 
-def test_an_absolute_folder_is_refused(folder):
+def test_an_absolute_folder_or_model_is_refused(folder):
     stored = persistence.read(items_of(folder / "bilder.index"))
-    persistence.write(
-        items_of(folder / "bilder.index"), items.KIND, stored.meta | {"folder": str(folder / "bilder")}, stored.arrays
-    )
-    with pytest.raises(FormatError, match="only folders relative to the index are followed"):
-        Gallery.open(folder / "bilder.index")
+    for change in ({"folder": str(folder / "bilder")}, {"model": str(folder / "model.gph")}):
+        persistence.write(items_of(folder / "bilder.index"), items.KIND, stored.meta | change, stored.arrays)
+        with pytest.raises(FormatError, match="only what is relative to the index is followed"):
+            Gallery.open(folder / "bilder.index")
 
 
 def test_a_gallery_may_be_moved_with_its_model_and_pictures(folder, tmp_path):
@@ -417,7 +416,7 @@ def test_items_that_do_not_go_together_are_refused(copy, meta, arrays):
 
 def test_items_without_their_fields_are_refused(copy):
     persistence.write(items_of(copy), items.KIND, {}, {})
-    with pytest.raises(FormatError, match="items' cannot be used: the field .* is missing"):
+    with pytest.raises(FormatError, match=r"items' cannot be used: the field .* is missing"):
         Gallery.open(copy)
 
 

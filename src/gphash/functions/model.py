@@ -133,7 +133,7 @@ def content(function: Function, method: str) -> tuple[dict[str, Any], dict[str, 
 
 
 def restore(meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Function:
-    """The hash function from what `content` gave; a Fault says what is wrong with that."""
+    """The hash function from what `content` gave; a FaultError says what is wrong with that."""
     for name, rule in (("method", Text()), ("form", Text(tuple(FORMS)))):
         rule.check(meta.get(name), name)
     own = {name: value for name, value in meta.items() if name not in ("method", "form")}
