@@ -29,6 +29,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
+Counts = tuple[int, int, int, int]  # idle, bodies, forms, deaf
+
 PATIENCE = 5.0  # seconds that the well-behaved client waits for an answer
 PAUSE = 0.02  # between two of its questions
 AGAIN = 1.0  # seconds after which an attacker comes back
@@ -70,7 +72,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=8, help="of each attack (8)")
     parser.add_argument("--attackers", default="127.0.0.1", help="address that they come from (127.0.0.1)")
     parser.add_argument("--alone", action="store_true", help="not all at once")
+    parser.add_argument("--attack", help=argparse.SUPPRESS)
     args = parser.parse_args()
+    if args.attack:
+        asyncio.run(attack(*json.loads(args.attack)))
+        return
     attacks = {"nobody": (0, 0, 0, 0), "idle": (args.idle, 0, 0, 0), "bodies": (0, args.bodies, 0, 0)}
     attacks |= {"forms": (0, 0, args.forms, 0), "deaf": (0, 0, 0, args.deaf)}
     if not args.alone:
@@ -125,10 +131,32 @@ def _ready(process: subprocess.Popen[bytes], log: Path) -> int:
     raise RuntimeError(f"the service did not start: {log.read_text()[-2000:]}")
 
 
-async def attacked(port: int, counts: tuple[int, int, int, int], seconds: float, source: str) -> dict[str, list]:
+async def attacked(port: int, counts: Counts, seconds: float, source: str) -> dict[str, list]:
     """Ask for a while, as everybody else does his worst; for every question, what came of it each time."""
     loop = asyncio.get_running_loop()
     end = loop.time() + seconds
+    # In a process of their own, so that it is the service that is waited for.
+    given = json.dumps([port, counts, seconds, source])
+    attackers = await asyncio.create_subprocess_exec(sys.executable, __file__, "--attack", given)
+    found: dict[str, list] = {name: [] for name in QUESTIONS}
+    client = Client(port)
+    try:
+        await asyncio.sleep(1)  # they come first
+        while loop.time() < end:
+            for name, (message, kept) in QUESTIONS.items():
+                found[name].append(await client.ask(message, kept))
+                await asyncio.sleep(PAUSE)
+    finally:
+        client.close()
+        with contextlib.suppress(ProcessLookupError):
+            attackers.kill()
+        await attackers.wait()
+    return found
+
+
+async def attack(port: int, counts: Counts, seconds: float, source: str) -> None:
+    """Do one's worst for so long."""
+    end = asyncio.get_running_loop().time() + seconds
     n_idle, n_bodies, n_forms, n_deaf = counts
     one_byte, slow = head("/search", JSON, 100) + b"{", head("/search", FORM, 10_000) + PART
     attackers = [keep(port, b"", b"", end, source) for _ in range(n_idle)]
@@ -136,19 +164,7 @@ async def attacked(port: int, counts: tuple[int, int, int, int], seconds: float,
     attackers += [keep(port, slow, b"x", end, source) for _ in range(n_forms)]
     # One after the other: it is their deafness that counts, not the work of so many searches at once.
     attackers += [ignore(port, MUCH, number * seconds / (2 * n_deaf), end, source) for number in range(n_deaf)]
-    tasks = [asyncio.create_task(one) for one in attackers]
-    await asyncio.sleep(0.2)  # they come first
-    found: dict[str, list] = {name: [] for name in QUESTIONS}
-    client = Client(port)
-    while loop.time() < end:
-        for name, (message, kept) in QUESTIONS.items():
-            found[name].append(await client.ask(message, kept))
-            await asyncio.sleep(PAUSE)
-    client.close()
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-    return found
+    await asyncio.gather(*attackers)
 
 
 async def keep(port: int, first: bytes, more: bytes, end: float, source: str) -> None:

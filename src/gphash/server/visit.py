@@ -124,15 +124,15 @@ class Visit:
         A connection that is closed while the client sends is reset, and the client would never see the answer.
         """
         content = failure.content()
-        too_large = failure.status == 413
+        coming = failure.status == 413 and not self._has_come
         given_up = self._arrival is not None and self._arrival.given_up
         headers = {"Content-Type": "application/json", "Content-Length": str(len(content)), **failure.headers}
         raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
-        if too_large or given_up or failure.status == 408:
+        if coming or given_up or failure.status == 408:
             raw.append(CLOSE)
         await self.send({"type": "http.response.start", "status": failure.status, "headers": raw})
-        await self.send({"type": "http.response.body", "body": content, "more_body": too_large})
-        if too_large:
+        await self.send({"type": "http.response.body", "body": content, "more_body": coming})
+        if coming:
             await self._drain(drain)
             await self.send({"type": "http.response.body", "body": b"", "more_body": False})
 
