@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.fuzz import targets
 
 PATIENCE = 10.0  # seconds for a file
-STARTING = 180.0  # and for the first one, with everything that is compiled
+STARTING = 600.0  # and for the first one, with everything that is compiled
 MOST_MEMORY = 1000.0  # MB
 OUTCOMES = ["refused", "right", "wrong", "error", "crash", "hang", "memory"]
 
