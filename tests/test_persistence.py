@@ -190,6 +190,7 @@ def test_every_flipped_byte_is_reported(sample):
 @given(meta=metas, arrays=array_maps, where=st.floats(0, 1, exclude_max=True), mask=st.integers(1, 255))
 def test_damage_to_any_container_is_reported(tmp_path, meta, arrays, where, mask):
     path = tmp_path / "a"
+    path.unlink(missing_ok=True)
     persistence.write(path, "model", meta, arrays)
     data = bytearray(path.read_bytes())
     position = int(where * len(data))

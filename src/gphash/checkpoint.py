@@ -15,15 +15,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gphash import hashing, persistence
+from gphash import persistence, schema
 from gphash.arrays import Signs
 from gphash.coding.similarity import PairGraph, Signatures
 from gphash.datasets.blocks import Table
 from gphash.execution.local import BlocksLostError, Executor
 from gphash.features.scaling import Scaling
+from gphash.functions import kernel as kernel_functions
 from gphash.gp import triangular
 from gphash.gp.ep import Shared, Sites
+from gphash.hamming import packing
 from gphash.kernels import SquaredExponential
+from gphash.schema import Array, Each, Fault, Flag, Maybe, Number, Record, Row, Schema, Text, Whole
 from gphash.selection import Start
 from gphash.state import Latent, State, Sweep
 from gphash.training import Checkpoint, Plan, Settings
@@ -31,6 +34,61 @@ from gphash.training import Checkpoint, Plan, Settings
 KIND = "checkpoint"
 BLOCK_KIND = "block codes"
 FOLDER_OF = 1000  # blocks
+
+FAR = 1e300
+SWEEP = Row((Whole(1), Whole(), Number(-FAR, FAR), Number(0, FAR), Flag(), Flag(), Number(0, FAR)))
+"""A record of a sweep in a file."""
+
+STATE = Record(
+    {
+        "sweep": Whole(),
+        "drift": Maybe(Number(0, FAR)),
+        "calm": Flag(),
+        "quiet": Whole(),
+        "flips": Maybe(Number(0, FAR)),
+        "steady": Whole(),
+        "frozen": Flag(),
+        "finishing": Whole(),
+        "finished": Flag(),
+        "damping": Number(1e-6, 1),
+        "change": Maybe(Number(0, FAR)),
+        "blocks": Each(Whole(1)),
+    }
+)
+
+SCHEMA = Schema(
+    {
+        "run": Text(),
+        **kernel_functions.SCHEMA.fields,
+        "pair_weight": Number(1e-6, 1e6),
+        "sweeps": Each(SWEEP),
+        "state": Maybe(STATE),
+        "start": Maybe(Record(kernel_functions.SCHEMA.fields)),
+        "start_score": Maybe(Number(-FAR, FAR)),
+    },
+    {
+        "scaling_mean": kernel_functions.SCHEMA.arrays["scaling_mean"],
+        "Z": kernel_functions.SCHEMA.arrays["Z"],
+        "start_signs": Array("|i1", ("sample", "bits"), -1, 1, optional=True),
+        **{
+            f"start_{name}": rule.renamed({"inducing inputs": "some inducing inputs"})
+            for name, rule in kernel_functions.SCHEMA.arrays.items()
+        },
+        "mean": Array("<f8", ("inducing inputs", "bits"), optional=True),
+        "factor": Array("<f8", ("inducing inputs", "inducing inputs"), optional=True),
+        "signs": Array("|i1", ("rows", "bits"), -1, 1, optional=True),
+        "site_precision": Array("<f8", ("rows", "bits"), 0, optional=True),
+        "site_shift": Array("<f8", ("rows", "bits"), optional=True),
+        "shared_precision": Array("<f8", ("rows",), 0, optional=True),
+        "shared_cavity": Array("<f8", ("rows",), 0, optional=True),
+    },
+    kernel_functions.SCHEMA.sides,
+)
+"""What a checkpoint holds."""
+
+BLOCK_SCHEMA = Schema(
+    {"run": Text(), "number": Whole(), "bits": Whole(1, packing.MOST_BITS)}, {"codes": Array("|u1", ("rows", "bytes"))}
+)
 
 
 class BlockCodes:
@@ -51,11 +109,12 @@ class BlockCodes:
         """Codes of a block, [b, m]; None if there are none of this run, whole and undamaged."""
         try:
             stored = persistence.read(self._path(number), BLOCK_KIND)
-        except (OSError, persistence.FormatError):
+            schema.check(BLOCK_SCHEMA, stored.meta, stored.arrays)
+            bits = packing.unpack(stored.arrays["codes"], stored.meta["bits"])
+        except (OSError, ValueError):
             return None
-        if stored.meta["run"] != self.run:
+        if stored.meta["run"] != self.run or stored.meta["number"] != number:
             return None
-        bits = np.unpackbits(stored.arrays["codes"], axis=1, count=stored.meta["bits"])
         return np.where(bits, 1, -1).astype(np.int8)
 
     def write(self, number: int, signs: Signs) -> None:
@@ -145,10 +204,12 @@ def save(path: Path, run: str, checkpoint: Checkpoint) -> None:
     meta: dict[str, Any] = {
         "run": run,
         "unit_length": plan.scaling.unit_length,
-        "kernel": list(plan.kernel),
+        "kernel": plan.kernel.to_meta(),
         "pair_weight": plan.pair_weight,
         "sweeps": [list(sweep) for sweep in checkpoint.sweeps],
         "state": None,
+        "start": None,
+        "start_score": None,
     }
     arrays: dict[str, NDArray[Any]] = {"scaling_mean": plan.scaling.mean, "Z": plan.Z}
     if checkpoint.start is not None:
@@ -191,28 +252,100 @@ def _pack_state(state: State) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     return meta, arrays
 
 
-def load(path: Path, run: str) -> Checkpoint:
-    """Read a checkpoint of the given run."""
+def load(path: Path, run: str, settings: Settings, n_features: int, blocks: list[int]) -> Checkpoint:
+    """Read a checkpoint.
+
+    Parameters
+    ----------
+    path
+        The file.
+    run
+        Fingerprint of the run that it must belong to.
+    settings
+        Of the run.
+    n_features
+        Width of a row.
+    blocks
+        How many rows every block has.
+    """
     stored = persistence.read(path, KIND)
-    meta, arrays = stored.meta, stored.arrays
-    if meta["run"] != run:
+    if stored.meta.get("run") != run:
         raise ValueError(
             f"checkpoint {str(path)!r} belongs to another run (other data, supervision or parameters); "
             "remove the file or name another one."
         )
-    scaling = Scaling(arrays["scaling_mean"], meta["unit_length"])
-    kernel = SquaredExponential(*meta["kernel"])
-    plan = Plan(scaling, arrays["Z"], kernel, meta["pair_weight"])
+    with schema.reading(path, "remove the file, and training begins anew"):
+        sizes = {"bits": settings.n_bits, "features": n_features, "rows": sum(blocks)}
+        schema.check(SCHEMA, stored.meta, stored.arrays, sizes)
+        _check_choices(stored.meta, settings)
+        checkpoint = _restore(stored.meta, stored.arrays)
+        _check_state(checkpoint, blocks)
+        return checkpoint
+
+
+def _check_choices(meta: dict[str, Any], settings: Settings) -> None:
+    """Refuse choices that the settings leave no room for."""
+    made = {"unit_length": meta["unit_length"], **meta["kernel"], "pair_weight": meta["pair_weight"]}
+    for name in ("unit_length", "length_scale", "signal_scale", "pair_weight"):
+        if getattr(settings, name) not in (None, made[name]):
+            raise Fault(f"the field {name!r} is {made[name]!r}, and the run has {getattr(settings, name)!r}")
+
+
+def _check_state(checkpoint: Checkpoint, blocks: list[int]) -> None:
+    """Refuse a state that training cannot be in."""
+    _, start, state, sweeps = checkpoint
+    if [sweep.number for sweep in sweeps] != list(range(1, len(sweeps) + 1)):
+        raise Fault("its sweeps are not numbered one after another")
+    if (start is None) != (len(sweeps) > 0) or (len(sweeps) > 0 and state is None):
+        raise Fault("it has a start after the first sweep, or none before it")
+    if start is not None:
+        _check_signs("start_signs", start.signs)
+        if len(start.signs) > sum(blocks):
+            raise Fault("the array 'start_signs' has more rows than the run")
+    if state is None:
+        return
+    if state.sweep != len(sweeps):
+        raise Fault(f"it is after sweep {state.sweep}, and tells of {len(sweeps)}")
+    if ((state.finished or state.finishing) and not state.frozen) or (state.finished and not sweeps):
+        raise Fault("it says that it is finished, and has not come so far")
+    if [len(latent.signs) for latent in state.latents] not in (blocks, []):
+        raise Fault("its blocks are not those of the run")
+    if not state.latents and state.factor is None:
+        raise Fault("the arrays 'signs' and 'factor' are missing, one of which is needed")
+    for latent in state.latents:
+        _check_signs("signs", latent.signs)
+
+
+def _check_signs(name: str, signs: Signs) -> None:
+    if not signs.all():
+        raise Fault(f"the array {name!r} holds 0; it must be made of 1 and −1")
+
+
+def _restore(meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Checkpoint:
+    """The checkpoint that `save` wrote."""
+    plan = Plan(
+        Scaling(arrays["scaling_mean"], meta["unit_length"]),
+        arrays["Z"],
+        SquaredExponential.from_meta(meta["kernel"]),
+        meta["pair_weight"],
+    )
     start = None
     if "start_signs" in arrays:
         content = {name.removeprefix("start_"): part for name, part in arrays.items() if name.startswith("start_")}
-        start = Start(arrays["start_signs"], hashing.restore(meta["start"], content), meta["start_score"])
+        del content["signs"]
+        start = Start(arrays["start_signs"], kernel_functions.restore(meta["start"], content), meta["start_score"])
     state = None if meta["state"] is None else _unpack_state(meta["state"], arrays)
     return Checkpoint(plan, start, state, [Sweep(*record) for record in meta["sweeps"]])
 
 
 def _unpack_state(meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> State:
     """The state that `_pack_state` packed."""
+    if sum(meta["blocks"]) != len(arrays.get("signs", ())):
+        raise Fault("the field 'state.blocks' tells of other rows than there are")
+    if ("shared_precision" in arrays) != ("shared_cavity" in arrays):
+        raise Fault("one of the arrays 'shared_precision' and 'shared_cavity' is missing")
+    if "factor" in arrays and not (np.diag(arrays["factor"]) > 0).all():
+        raise Fault("the array 'factor' has a diagonal that is not positive")
     ends = np.cumsum(meta["blocks"])[:-1]
 
     def split(name: str) -> list[Any]:

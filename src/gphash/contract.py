@@ -5,7 +5,8 @@ A method learns a hash function, which gives every row a margin per bit; the bit
 """
 
 import os
-from typing import Any, ClassVar, Protocol, Self
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,34 +17,23 @@ from gphash import persistence, validation
 from gphash.arrays import Floats
 from gphash.coding.similarity import PairGraph, Pairs, Signatures
 from gphash.evaluation import metrics, retrieval
+from gphash.functions import model as models
+from gphash.functions.model import KIND, Function
 from gphash.hamming import packing
+from gphash.schema import Each, Fault, Maybe, Named, Plain, Record, Rule, Text, Whole
 
-KIND = "model"
-
-
-class Function(Protocol):
-    """A learned hash function."""
-
-    @property
-    def n_bits(self) -> int:
-        """Length of a code."""
-
-    @property
-    def n_features(self) -> int:
-        """Width of a row."""
-
-    def margins(self, X: Floats, n_jobs: int | None = 1) -> Floats:
-        """How far on the 1 side every bit of every row is, [n, m]; the bit is 1 where this is not negative."""
-
-    def content(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Everything that decides about codes: what JSON can hold, and arrays."""
+REMARKS: Mapping[str, Rule] = {
+    "parameters": Named(Plain()),
+    "feature_names": Maybe(Each(Text())),
+    "origin": Maybe(Named()),
+}
+"""What a file remarks about any model."""
 
 
 class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """A method that learns binary codes.
 
-    A method says in `takes` what it can learn from, learns in `_learn`, and reads its function from a file in
-    `_restore`.
+    A method says in `takes` what it can learn from, and learns in `_learn`.
     """
 
     takes: ClassVar[tuple[str, ...]] = ("labels", "tags", "pairs")
@@ -51,6 +41,9 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
     whereabouts: ClassVar[tuple[str, ...]] = ()
     """Parameters that say where training is done, not what: a file does not keep them."""
+
+    LEARNED: ClassVar[Record] = Record({})
+    """What `_remarks` gives."""
 
     hash_function_: Function
     n_bits: int
@@ -83,11 +76,6 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
     def _learn(self, X: ArrayLike, y: ArrayLike | Pairs | None) -> dict[str, Any]:
         """Learned attributes by name, `hash_function_` among them."""
-        raise NotImplementedError
-
-    @classmethod
-    def _restore(cls, meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Function:
-        """The hash function from its content."""
         raise NotImplementedError
 
     def _supervision(self, y: ArrayLike | Pairs | None, n_rows: int, balance_pairs: bool) -> Signatures | PairGraph:
@@ -142,6 +130,11 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             Anything worth keeping about what the model was learned from, in JSON's types; codes do not depend on it.
         """
         check_is_fitted(self, "hash_function_")
+        persistence.check_replaceable(path, KIND)
+        if self.n_bits != self.hash_function_.n_bits:
+            raise ValueError(
+                f"n_bits={self.n_bits!r} was set after fit, which gave {self.hash_function_.n_bits} bits; fit again."
+            )
         names = [str(name) for name in self.feature_names_in_] if hasattr(self, "feature_names_in_") else None
         given = self.get_params(deep=False).items()
         parameters = {name: value for name, value in given if name not in self.whereabouts and _plain(value)}
@@ -149,8 +142,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         return persistence.write(path, KIND, *self._content(), remarks)
 
     def _content(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        meta, arrays = self.hash_function_.content()
-        return {"method": type(self).__name__, **meta}, arrays
+        return models.content(self.hash_function_, type(self).__name__)
 
     def _remarks(self) -> dict[str, Any]:
         """Learned attributes beside the hash function, in JSON's types, for the file."""
@@ -162,15 +154,30 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
     @classmethod
     def from_container(cls, stored: persistence.Container) -> Self:
-        """A hasher, ready to encode, from what `save` wrote."""
+        """A hasher, ready to encode, from what `save` wrote; a Fault says what is wrong with that."""
+        function = models.restore(stored.meta, stored.arrays)
+        cls._check_remarks(stored.remarks, function)
         known = cls._get_param_names()
         hasher = cls(**{name: value for name, value in stored.remarks["parameters"].items() if name in known})
-        hasher.hash_function_ = cls._restore(stored.meta, stored.arrays)
-        hasher.n_features_in_ = hasher.hash_function_.n_features
+        hasher.hash_function_ = function
+        hasher.n_features_in_ = function.n_features
         if stored.remarks["feature_names"] is not None:
             hasher.feature_names_in_ = np.array(stored.remarks["feature_names"], dtype=object)
         hasher.__dict__.update(hasher._recall(stored.remarks["learned"]))
         return hasher
+
+    @classmethod
+    def _check_remarks(cls, remarks: dict[str, Any], function: Function) -> None:
+        """Refuse remarks that `save` has not written about such a function."""
+        Record({**REMARKS, "learned": cls.LEARNED}).check(remarks, "")
+        parameters, names = remarks["parameters"], remarks["feature_names"]
+        if parameters.get("n_bits") != function.n_bits:
+            raise Fault(f"it is of {parameters.get('n_bits')!r} bits, and its function of {function.n_bits}")
+        if names is not None and len(names) != function.n_features:
+            raise Fault(f"it has {len(names)} names of features, and its function takes {function.n_features}")
+        Maybe(Whole(-(2**31), 2**31)).check(parameters.get("n_jobs"), "parameters.n_jobs")
+        if parameters.get("n_jobs") == 0:
+            raise Fault("the field 'parameters.n_jobs' is 0; it must be another whole number, or nothing")
 
     def _margins(self, X: ArrayLike) -> Floats:
         check_is_fitted(self, "hash_function_")

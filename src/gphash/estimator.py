@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from numbers import Integral
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from gphash import checkpoint as checkpoints
-from gphash import hashing, training, validation
+from gphash import training, validation
 from gphash.arrays import Floats
 from gphash.coding.similarity import PairGraph, Pairs, Signatures
 from gphash.contract import Hasher
@@ -23,8 +23,9 @@ from gphash.datasets import blocks
 from gphash.datasets.blocks import ArrayTable, FolderTable, Table
 from gphash.execution.local import BlocksLostError, LocalExecutor, count_jobs
 from gphash.features import inducing
-from gphash.hashing import HashFunction
+from gphash.functions.kernel import HashFunction
 from gphash.inference import SOLVERS
+from gphash.schema import Each, Named, Number, Record
 from gphash.state import Sweep
 from gphash.training import Settings
 
@@ -262,11 +263,11 @@ class GPHasher(Hasher):
     def bit_probabilities(self, X: ArrayLike) -> Floats:
         """P(bit = 1) for every bit, [n, n_bits]; at least ½ exactly where `transform` gives 1."""
         check_is_fitted(self, "hash_function_")
-        return hashing.probabilities(self.hash_function_, validation.features(self, X, reset=False), self.n_jobs)
+        return self.hash_function_.probabilities(validation.features(self, X, reset=False), self.n_jobs)
 
-    @classmethod
-    def _restore(cls, meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> HashFunction:
-        return hashing.restore(meta, arrays)
+    LEARNED: ClassVar[Record] = Record(
+        {"pair_weight": Number(), "sweeps": Each(checkpoints.SWEEP, 1), "seconds": Named(Number(0))}
+    )
 
     def _remarks(self) -> dict[str, Any]:
         sweeps = [list(sweep) for sweep in self.sweeps_]
@@ -284,7 +285,8 @@ class GPHasher(Hasher):
         }
 
     def _settings(self) -> Settings:
-        for name in ("n_bits", "n_inducing", "n_representatives", "n_starts", "max_sweeps", "block_size"):
+        validation.code_length("n_bits", self.n_bits)
+        for name in ("n_inducing", "n_representatives", "n_starts", "max_sweeps", "block_size"):
             validation.whole_number(name, getattr(self, name))
         for name in ("length_scale", "signal_scale", "similarity_scale", "pair_weight"):
             validation.positive_or_auto(name, getattr(self, name), 1e-6, 1e6)
@@ -340,7 +342,10 @@ class GPHasher(Hasher):
             )
         run = checkpoints.fingerprint(table, supervision, settings)
         keeper = checkpoints.Keeper(path, run, None if self.executor is None else executor)
-        return keeper, checkpoints.load(path, run) if path.exists() else None
+        if not path.exists():
+            return keeper, None
+        blocks = [len(rows) for rows in training.layout(table, supervision, settings).blocks]
+        return keeper, checkpoints.load(path, run, settings, table.n_features, blocks)
 
 
 def _machine_memory() -> float:

@@ -2,20 +2,34 @@
 
 import contextlib
 import errno
+import functools
 import os
 import secrets
+import socket
 import stat
+import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+PREFIX = ".gphash-"  # of unfinished files
+LONG_PAST = 86_400  # seconds
+
+_swept: set[Path] = set()
 
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str], like: Path | None = None) -> Iterator[BinaryIO]:
     """Open a file that takes the place of `path` when it is complete and safely on disk.
 
-    After a failure or an interruption `path` is what it was before, and nothing else is left. A link stays a link: what
+    After a failure or an interruption `path` is what it was before, and nothing else is left; what a killed process
+    leaves, the next one that writes to the folder removes. A link stays a link: what
     it points to is replaced. Who may read and write the file stays as it was; of a new one it is as with `like`.
     """
     target = Path(os.path.realpath(path))
@@ -23,14 +37,17 @@ def replacing(path: str | os.PathLike[str], like: Path | None = None) -> Iterato
         raise IsADirectoryError(errno.EISDIR, "wanted is a file, this is a folder", os.fspath(path))
     if not target.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, "the folder does not exist", str(target.parent))
-    temporary = target.with_name(f"{_prefix(target)}{secrets.token_hex(8)}.tmp")
+    _sweep_once(target.parent)
+    temporary, opened = _begin(target)
     try:
-        with open(temporary, "xb") as file:
+        with opened as file:
             _take_mode(file, target if target.exists() else like)
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, target)
+            if fcntl is None:  # Windows, where a file that is open stays where it is
+                file.close()
+            os.replace(temporary, target)
     except BaseException:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
@@ -43,16 +60,69 @@ def _take_mode(file: BinaryIO, model: Path | None) -> None:
         os.fchmod(file.fileno(), stat.S_IMODE(model.stat().st_mode))
 
 
-def sweep(path: str | os.PathLike[str]) -> None:
-    """Remove what killed writers of a file left; for whoever knows that nobody is writing it now."""
-    target = Path(os.path.realpath(path))
-    for left in target.parent.glob(f"{_prefix(target)}*.tmp"):
-        left.unlink(missing_ok=True)
+def _begin(target: Path) -> tuple[Path, BinaryIO]:
+    """A new file beside a target, locked as long as it is open: without its lock, its writer is gone."""
+    while True:
+        temporary = target.with_name(f"{PREFIX}{_machine()}-{secrets.token_hex(8)}.tmp")
+        file = open(temporary, "xb")  # noqa: SIM115, closed by whoever writes it
+        if fcntl is not None:
+            with contextlib.suppress(OSError):  # not every file system has locks
+                fcntl.flock(file, fcntl.LOCK_EX)
+        # Somebody may have come in before the lock, and taken the file for one that was left.
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file.fileno()), temporary.stat()):
+                return temporary, file
+        file.close()
 
 
-def _prefix(target: Path) -> str:
-    """How the names of a file's unfinished successors begin."""
-    return f".gphash-{zlib.crc32(target.name.encode(errors='surrogateescape')):08x}-"
+def sweep(folder: Path) -> None:
+    """Remove what killed writers left in a folder."""
+    for left in folder.glob(f"{PREFIX}*.tmp"):
+        with contextlib.suppress(OSError), open(left, "r+b") as file:
+            if fcntl is not None:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Of other machines, whose locks may not be seen here, only what is long past.
+            mine = fcntl is not None and left.name.startswith(f"{PREFIX}{_machine()}-")
+            if mine or time.time() - os.fstat(file.fileno()).st_mtime > LONG_PAST:
+                left.unlink()
+
+
+def _sweep_once(folder: Path) -> None:
+    """Sweep a folder when this process first writes to it."""
+    if folder not in _swept:
+        _swept.add(folder)
+        sweep(folder)
+
+
+@functools.cache
+def _machine() -> str:
+    """What tells this machine, since it was started, from others that may write to the same folder."""
+    try:
+        name = Path("/proc/sys/kernel/random/boot_id").read_bytes()
+    except OSError:
+        name = socket.gethostname().encode()
+    return f"{zlib.crc32(name):08x}"
+
+
+def check_replaceable(path: str | os.PathLike[str], kind: str, is_one: Callable[[Path], bool]) -> None:
+    """Refuse to write over what is something else; nothing, or an empty file, is in nobody's way.
+
+    Parameters
+    ----------
+    path
+        Where a file is to be written.
+    kind
+        What it will be, in words.
+    is_one
+        Whether a file is of that kind.
+    """
+    there = Path(path)
+    if not there.exists() or there.is_dir():  # folders are refused by `replacing`
+        return
+    if not there.is_file() or (there.stat().st_size and not is_one(there)):
+        raise FileExistsError(
+            f"{os.fspath(path)!r} is there already, and is no {kind}; give another name, or remove it."
+        )
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> Path:

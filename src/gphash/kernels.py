@@ -3,12 +3,15 @@
 A kernel is a record of its hyper-parameters; the functions below evaluate it.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from gphash.arrays import Floats
+from gphash.schema import Number, Record, Text
 
+NAME = "squared exponential"
+FIELDS = Record({"name": Text((NAME,)), "length_scale": Number(1e-18, 1e18), "signal_scale": Number(1e-6, 1e6)})
 LONG = 100.0  # of ‖a‖²/2ℓ²; below, rounding is harmless
 
 
@@ -23,6 +26,15 @@ class SquaredExponential(NamedTuple):
 
     length_scale: float
     signal_scale: float
+
+    def to_meta(self) -> dict[str, Any]:
+        """What a file keeps."""
+        return {"name": NAME, **self._asdict()}
+
+    @classmethod
+    def from_meta(cls, meta: dict[str, Any]) -> "SquaredExponential":
+        """The kernel of which `to_meta` gave this, and which keeps `FIELDS`."""
+        return cls(meta["length_scale"], meta["signal_scale"])
 
 
 def gram(kernel: SquaredExponential, A: Floats) -> Floats:

@@ -25,7 +25,9 @@ import hashlib
 import json
 import math
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
 import numpy as np
@@ -40,10 +42,11 @@ Arrays: TypeAlias = Mapping[str, NDArray[Any]]
 FORMAT_VERSION = 1
 MAGIC = b"\x89GPHASH\n"
 ALIGNMENT = 64
-MAX_HEADER_BYTES = 1 << 26
+MAX_HEADER_BYTES = 1 << 22
 
 _DIGEST_BYTES = hashlib.sha256().digest_size
 _CHUNK_BYTES = 1 << 20
+_DTYPE = re.compile(r"[<|][biufcSUMm][0-9]{1,9}(\[[0-9A-Za-z]{1,20}\])?")
 
 
 class FormatError(ValueError):
@@ -151,7 +154,7 @@ def write(
     Parameters
     ----------
     path
-        Destination; a file there is replaced.
+        Destination; a container is replaced, and anything else refused.
     kind
         What artefact this is, for `read` to compare.
     meta
@@ -189,9 +192,25 @@ def write(
             "large values belong in arrays"
         )
 
+    check_replaceable(path)
     with files.replacing(path) as file:
         _write_stream(file, header, checked, layout)
     return mark
+
+
+def check_replaceable(path: str | os.PathLike[str], kind: str | None = None) -> None:
+    """Refuse to write over anything but a container, of that kind if it is given and can be told, or an empty file."""
+
+    def is_one(there: Path) -> bool:
+        with open(there, "rb") as file:
+            if file.read(len(MAGIC)) != MAGIC:
+                return False
+        try:
+            return kind in (None, describe(there).kind)
+        except FormatError:
+            return True
+
+    files.check_replaceable(path, kind or "file of gphash", is_one)
 
 
 def read(path: str | os.PathLike[str], kind: str | None = None, *, mapped: bool = False) -> Container:
@@ -237,7 +256,7 @@ def read(path: str | os.PathLike[str], kind: str | None = None, *, mapped: bool 
                 else:
                     array = np.empty(entry.shape, dtype=entry.dtype)
                 arrays[name] = array
-            except ValueError as error:
+            except (ValueError, OverflowError) as error:
                 raise FormatError(f"{os.fspath(path)!r} is damaged: array {name!r}: {error}") from error
             view = array.reshape(-1).view(np.uint8).data
             for start in range(0, len(view), _CHUNK_BYTES):
@@ -455,6 +474,8 @@ def _parse(fields: dict[str, Any]) -> Description:
     offset = 0
     for item in fields["arrays"]:
         entry = ArrayEntry(item["dtype"], tuple(item["shape"]), item["offset"])
+        if not _DTYPE.fullmatch(entry.dtype):
+            raise ValueError(f"dtype {entry.dtype!r}")
         dtype = np.dtype(entry.dtype)
         if not _is_storable(dtype) or dtype.newbyteorder("<").str != entry.dtype:
             raise ValueError(f"dtype {entry.dtype!r}")

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gphash import hashing, inference, selection
+from gphash import inference, selection
 from gphash.arrays import Floats, Indices, Signs
 from gphash.coding import gibbs, similarity
 from gphash.coding.similarity import PairGraph, Signatures
@@ -24,9 +24,10 @@ from gphash.execution.local import BlocksLostError, Executor, row_blocks
 from gphash.execution.spill import Spill
 from gphash.features import inducing, scaling
 from gphash.features.scaling import Scaling
+from gphash.functions import kernel as kernel_functions
+from gphash.functions.kernel import HashFunction
+from gphash.gp import posterior, triangular
 from gphash.gp import prior as priors
-from gphash.gp import triangular
-from gphash.hashing import HashFunction
 from gphash.kernels import SquaredExponential
 from gphash.selection import Sample, Start
 from gphash.state import Latent, Prediction, Problem, Rows, Schedule, State, Sweep
@@ -181,15 +182,15 @@ def train(
     """
     clock = _Clock()
     keep = keep or (lambda _: None)
-    layout = _layout(table, supervision, settings)
+    rows = layout(table, supervision, settings)
     if resumed is None:
-        chosen = _persist(lambda: _choose(table, supervision, settings, layout, executor, clock))
+        chosen = _persist(lambda: _choose(table, supervision, settings, rows, executor, clock))
         resumed = Checkpoint(*chosen, None, [])
         keep(resumed)
     plan, start, state, sweeps = resumed
-    central = _persist(lambda: _read(table, layout.order[: layout.n_apart], executor))
-    source = _Source(table, supervision, settings, layout, plan, central, executor)
-    with _storage(layout.n_rows * len(plan.Z) * 4, settings.memory_limit) as spill:
+    central = _persist(lambda: _read(table, rows.order[: rows.n_apart], executor))
+    source = _Source(table, supervision, settings, rows, plan, central, executor)
+    with _storage(rows.n_rows * len(plan.Z) * 4, settings.memory_limit) as spill:
         problem = _persist(lambda: source.problem(spill))
         clock.lap("features")
         if state is None:
@@ -225,13 +226,13 @@ def train(
                 )
         clock.lap("sweeps")
     assert state.factor is not None
-    function = hashing.build(plan.scaling, source.prior, state.mean, state.factor)
+    function = posterior.hash_function(plan.scaling, source.prior, state.mean, state.factor)
     clock.lap("hash function")
     latents = state.latents
 
     def bring() -> Signs:
         signs = np.zeros((table.n_rows, settings.n_bits), dtype=np.int8)
-        signs[np.concatenate(layout.blocks)] = np.concatenate(
+        signs[np.concatenate(rows.blocks)] = np.concatenate(
             list(executor.collect(lambda latent: latent.signs, latents))
         )
         return signs
@@ -272,7 +273,8 @@ class Layout(NamedTuple):
         return len(self.order)
 
 
-def _layout(table: Table, supervision: Signatures | PairGraph, settings: Settings) -> Layout:
+def layout(table: Table, supervision: Signatures | PairGraph, settings: Settings) -> Layout:
+    """Which rows are trained on, and in which blocks."""
     order = selection.draw_order(supervision, table.n_rows, _choices(settings))
     n_apart = min(settings.n_representatives, len(order)) if isinstance(supervision, Signatures) else 0
     apart = [order[rows] for rows in row_blocks(n_apart, settings.block_size)]
@@ -402,7 +404,7 @@ class _Source:
         """State before the first sweep, from the start's own codes for its sample, else predicted bits."""
         function = start.function
         predictions = self.executor.map(
-            lambda piece: Prediction(*hashing.predict(function, piece.read())),
+            lambda piece: Prediction(*kernel_functions.predict(function, piece.read())),
             self._pieces(range(len(self.layout.blocks))),
         )
 

@@ -16,7 +16,8 @@ from sklearn.utils.validation import column_or_1d, validate_data
 from gphash.arrays import Floats
 from gphash.coding import similarity
 from gphash.coding.similarity import PairGraph, Pairs, Signatures
-from gphash.datasets.blocks import LARGEST
+from gphash.features import scaling
+from gphash.hamming.packing import MOST_BITS
 
 KINDS = {"labels": "class labels [n]", "tags": "0/1 tags [n, c]", "pairs": "Pairs"}
 WANTED = "give labels [n], 0/1 tags [n, c] or Pairs"
@@ -32,9 +33,7 @@ def features(estimator: Any, X: ArrayLike, reset: bool) -> Floats:
     short = getattr(getattr(X, "dtype", None), "itemsize", 8) <= 2
     types = [np.float32, np.float64] if short else [np.float64, np.float32]
     checked: Floats = validate_data(estimator, X, reset=reset, dtype=types, ensure_min_samples=2 if reset else 1)
-    largest, limit = max(float(checked.max()), -float(checked.min())), LARGEST / checked.shape[1] ** 0.5
-    if largest > limit:
-        raise ValueError(f"X holds values as large as {largest:.3g}; give values of at most {limit:.1e}.")
+    scaling.check_range(checked)
     return checked
 
 
@@ -105,6 +104,12 @@ def whole_number(name: str, value: Any) -> None:
     """A whole number of at least 1."""
     if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < 1:
         raise ValueError(f"{name}={value!r}; give a whole number of at least 1.")
+
+
+def code_length(name: str, value: Any) -> None:
+    """A whole number of bits that a code may have."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or not 1 <= int(value) <= MOST_BITS:
+        raise ValueError(f"{name}={value!r}; give a whole number from 1 to {MOST_BITS}, the bits of a code.")
 
 
 def positive_or_auto(name: str, value: Any, least: float = 0.0, most: float = np.inf, unit: str = "") -> None:

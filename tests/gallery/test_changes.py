@@ -6,6 +6,7 @@ import threading
 import numpy as np
 import pytest
 
+from gphash import files
 from gphash.datasets.pictures import PictureError
 from gphash.gallery import added
 from gphash.gallery.gallery import Gallery
@@ -67,7 +68,8 @@ def test_ids_and_what_comes_with_them(copy):
         assert sorted(neighbour.id for neighbour in found) == [-5, *wanted]
         # Features decide the code, even with a picture to look at.
         item = gallery.add(features=SOURCE.X[360], picture=PICTURE)
-        assert item.bits == "".join(map(str, gallery.hasher.transform(SOURCE.X[360:361])[0]))
+        own = np.unpackbits(gallery.model.encode(SOURCE.X[360:361]), count=gallery.n_bits)
+        assert item.bits == "".join(map(str, own))
         assert gallery.query(id=item.id).probabilities is None
         with pytest.raises(NoPictureError):
             gallery.picture(1000)
@@ -253,7 +255,7 @@ def test_what_is_not_ours_is_not_swept(copy):
         gallery.add(picture=PICTURE, label="eight")
     folder = folder_of(copy)
     (folder / "notes.txt").write_text("mine")
-    (folder / ".gphash-00000000-0123456789abcdef.tmp").write_text("left by a killed writer")
+    (folder / f"{files.PREFIX}{files._machine()}-0123456789abcdef.tmp").write_text("left by a killed writer")
     (folder / "17.item").write_bytes(b"a stray that cannot be read")
     Gallery.open(copy).close()
     assert len(os.listdir(folder)) == 4

@@ -48,7 +48,7 @@ def test_what_is_found_is_exact(gallery, ranking, radius, label, k):
 
 
 def test_an_item_is_what_the_source_said(gallery):
-    packed = gallery.hasher.encode(SOURCE.X)
+    packed = gallery.model.encode(SOURCE.X)
     for row in (0, 17, 299):
         item = gallery.item(row)
         assert item.labels == (SOURCE.classes[SOURCE.y[row]],)
@@ -105,7 +105,7 @@ def test_a_picture_may_be_a_file(gallery, tmp_path):
 
 def test_encode_gives_codes_and_probabilities(gallery):
     packed, chances = gallery.encode(SOURCE.X[:20])
-    assert np.array_equal(packed, gallery.hasher.encode(SOURCE.X[:20]))
+    assert np.array_equal(packed, gallery.model.encode(SOURCE.X[:20]))
     assert np.array_equal(packing.pack(chances >= 0.5), packed)
 
 

@@ -145,11 +145,14 @@ def test_files_that_are_missing_changed_or_others_are_named(made):
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"format": 2}, "has the format 2"),
-        ({"kind": "songs"}, "do not go together"),
-        ({"blocks": []}, "do not go together"),
-        ({"blocks": [{"name": "a"}]}, "is no manifest"),
-        ({"blocks": None}, "is no manifest"),
+        ({"format": 2}, "'format'"),
+        ({"kind": "songs"}, "'kind'"),
+        ({"blocks": []}, "'blocks'"),
+        ({"blocks": [{"name": "a"}]}, "'file'"),
+        ({"blocks": None}, "'blocks'"),
+        ({"n_bits": 1025}, "'n_bits'"),
+        ({"n_bits": "12"}, "'n_bits'"),
+        ({"model": None}, "'model'"),
     ],
 )
 def test_a_manifest_that_is_none_is_refused(made, change, complaint):
@@ -160,8 +163,12 @@ def test_a_manifest_that_is_none_is_refused(made, change, complaint):
         read_manifest(folder)
     told["blocks"][0]["file"] = "../0.index"
     (folder / MANIFEST).write_text(json.dumps(told))
-    with pytest.raises(FormatError, match="do not go together"):
+    with pytest.raises(FormatError, match="is no file of the folder"):
         read_manifest(folder)
     (folder / MANIFEST).write_text("[" + "]")
-    with pytest.raises(FormatError, match="is no manifest"):
+    with pytest.raises(FormatError, match="manifest.json' cannot be used"):
+        read_manifest(folder)
+    told["blocks"][0] |= {"file": "0.index", "stop": told["blocks"][0]["stop"] + 1}
+    (folder / MANIFEST).write_text(json.dumps(told))
+    with pytest.raises(FormatError, match="does not follow"):
         read_manifest(folder)

@@ -106,7 +106,9 @@ def test_a_stop_lets_requests_finish(index, tmp_path):
             time.sleep(0.5)
             assert process.process.poll() is None
             connection.sendall(body[4:])
-            assert connection.recv(1000).startswith(b"HTTP/1.1 200")
+            answer = connection.recv(1000)
+            assert answer.startswith(b"HTTP/1.1 200")
+            assert b"connection: close" in answer.lower().partition(b"\r\n\r\n")[0]
         assert process.process.wait(20) == 0
         assert [event["unfinished"] for event in process.events("stopped")] == [0]
 
@@ -201,16 +203,15 @@ def test_an_answer_that_is_read_slowly_is_read_to_its_end(index, tmp_path):
         assert time.monotonic() - began > 3
 
 
-def test_more_clients_than_allowed_are_turned_away(index, tmp_path):
+def test_of_more_clients_than_allowed_the_longest_waited_for_is_left(index, tmp_path):
     with Process(index, tmp_path, max_connections=3) as process, process.connect() as client:
         address = ("127.0.0.1", client.port)
-        with (
-            socket.create_connection(address, timeout=8),
-            socket.create_connection(address, timeout=8),
-            socket.create_connection(address, timeout=8) as fourth,
-        ):
-            assert read_all(fourth) == b""
-            assert 'gphash_busy_total{reason="connections"} 1.0' in client.get("/metrics").text
+        with contextlib.ExitStack() as stack:
+            first, *_, last = (stack.enter_context(socket.create_connection(address, timeout=8)) for _ in range(4))
+            last.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert b"200 OK" in last.recv(1000)
+            assert read_all(first) == b""
+            assert 'gphash_busy_total{reason="connections"}' in client.get("/metrics").text
 
 
 @contextlib.asynccontextmanager

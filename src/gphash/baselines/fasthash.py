@@ -11,76 +11,19 @@ weighing what a wrong bit of it would cost; what they predict, and not z, counts
 by.
 """
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from gphash import validation
-from gphash.arrays import Floats
 from gphash.baselines import binary_cut, boosted_trees
-from gphash.baselines.boosted_trees import Trees
 from gphash.coding.similarity import PairGraph, Pairs, Signatures
 from gphash.contract import Hasher
-from gphash.execution.local import LocalExecutor, count_jobs, row_blocks
-from gphash.persistence import FormatError
+from gphash.execution.local import LocalExecutor, count_jobs
+from gphash.functions.trees import DEEPEST, Trees, TreesFunction
 
-TILE = 64
 TRIED = 200  # features per node
-DEEPEST = 10
-
-
-@dataclass(frozen=True, eq=False)
-class TreesFunction:
-    """Everything needed to encode a row.
-
-    trees
-        One ensemble per bit, [m, t, nodes].
-    n_features
-        Width of a row.
-    """
-
-    trees: Trees
-    n_features: int
-
-    @property
-    def n_bits(self) -> int:
-        """Length of a code."""
-        return len(self.trees.features)
-
-    def margins(self, X: Floats, n_jobs: int | None = 1) -> Floats:
-        """Sums of what the trees say, [n, m]."""
-        with LocalExecutor(n_jobs) as executor:
-            tiles = executor.collect(
-                lambda rows: boosted_trees.margins(np.ascontiguousarray(X[rows].T), *self.trees),
-                row_blocks(len(X), TILE),
-            )
-            return np.concatenate(list(tiles))
-
-    def content(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """What a file keeps."""
-        return {"n_features": self.n_features}, dict(self.trees._asdict())
-
-
-def restore(meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> TreesFunction:
-    """The function from its content."""
-    trees = Trees(**{name: arrays[name] for name in Trees._fields})
-    check(trees, meta["n_features"])
-    return TreesFunction(trees, meta["n_features"])
-
-
-def check(trees: Trees, n_features: int) -> None:
-    """Refuse trees that would make the compiled walk leave its arrays."""
-    features, thresholds, values = trees
-    nodes = features.shape[-1]
-    shapes = (
-        features.ndim == 3 and thresholds.shape == features.shape and values.shape == (*features.shape[:2], nodes + 1)
-    )
-    types = features.dtype.kind in "iu" and thresholds.dtype.kind == values.dtype.kind == "f"
-    inside = shapes and types and bool(((features >= 0) & (features < n_features)).all())
-    if not inside or nodes & (nodes + 1):
-        raise FormatError("the trees of the model do not fit together: the file was not written by gphash")
 
 
 class FastHash(Hasher):
@@ -157,7 +100,8 @@ class FastHash(Hasher):
 
     def _check(self) -> None:
         """Refuse bad parameters."""
-        for name in ("n_bits", "n_trees", "depth", "n_partners"):
+        validation.code_length("n_bits", self.n_bits)
+        for name in ("n_trees", "depth", "n_partners"):
             validation.whole_number(name, getattr(self, name))
         if self.depth > DEEPEST:
             raise ValueError(f"depth={self.depth!r}; give at most {DEEPEST}.")
@@ -168,7 +112,3 @@ class FastHash(Hasher):
         if isinstance(supervision, PairGraph):
             return supervision
         return binary_cut.draw_partners(supervision, self.n_partners, generator)
-
-    @classmethod
-    def _restore(cls, meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> TreesFunction:
-        return restore(meta, arrays)

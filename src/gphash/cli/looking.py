@@ -234,7 +234,7 @@ def _places(folder: Path) -> Iterator[Place]:
 
 def _explained(path: Path) -> dict[str, Any]:
     """Everything that is known of a file of ours, in JSON's types."""
-    from gphash import persistence
+    from gphash import persistence, schema
     from gphash.features import cache
     from gphash.index import journal
 
@@ -244,7 +244,8 @@ def _explained(path: Path) -> dict[str, Any]:
     told: dict[str, Any] = {"file": str(path), "bytes": n_bytes}
     if magic == persistence.MAGIC:
         described = persistence.describe(path)
-        return {**told, **_container(described), **_beside(path, described.kind)}
+        with schema.reading(path):
+            return {**told, **_container(described), **_beside(path, described.kind)}
     if magic == cache.MAGIC:
         return {**told, "kind": "descriptors", "remark": "a cache of picture descriptors; it may be removed"}
     if magic == journal.MAGIC:
@@ -329,7 +330,7 @@ def _model(described: "Description") -> dict[str, Any]:
         told |= {"sweeps": len(sweeps), "leave_one_out_score": sweeps[-1][2]}
     if seconds := learned.get("seconds"):
         told["training_seconds"] = sum(seconds.values())
-    if origin := remarks.get("origin"):
+    if (origin := remarks.get("origin")) and {"rows", "data"} <= set(origin):
         told["trained_with"] = f"{origin['rows']:,} rows of {origin['data']}"
     return {**told, "parameters": parameters}
 

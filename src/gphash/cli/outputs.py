@@ -1,21 +1,36 @@
-"""What kind of file is there already, where a command is about to write one."""
+"""What is there already, where a command is about to write a file."""
 
 import tokenize
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+from gphash import files
+
 CODES = {"codes.npy", "probabilities.npy"}  # of an archive
 
 
-def is_model(path: Path) -> bool:
-    """Whether it is a model."""
-    return _is_container(path, "model")
+def _container(kind: str) -> Callable[[Path], None]:
+    def check(path: Path) -> None:
+        from gphash import persistence
+
+        persistence.check_replaceable(path, kind)
+
+    return check
 
 
-def is_index(path: Path) -> bool:
-    """Whether it is an index."""
-    return _is_container(path, "index")
+def _report(path: Path) -> None:
+    from gphash.evaluation import report
+
+    report.check_replaceable(path)
+
+
+def _codes(path: Path) -> None:
+    files.check_replaceable(path, "array of codes", are_codes)
+
+
+def _drawing(path: Path) -> None:
+    files.check_replaceable(path, "drawing of gphash", is_drawing)
 
 
 def are_codes(path: Path) -> bool:
@@ -35,35 +50,16 @@ def are_codes(path: Path) -> bool:
         return False
 
 
-def is_report(path: Path) -> bool:
-    """Whether it is a report of an evaluation."""
-    from gphash.evaluation import report
-
-    try:
-        return "results" in report.read(path)
-    except ValueError:
-        return False
-
-
 def is_drawing(path: Path) -> bool:
     """Whether it was drawn, and is no photograph."""
     return b"matplotlib" in path.read_bytes().lower()
 
 
-# By what is said of them.
-KINDS: dict[str, Callable[[Path], bool]] = {
-    "model": is_model,
-    "index": is_index,
-    "array of codes": are_codes,
-    "report": is_report,
-    "drawing of gphash": is_drawing,
+CHECKS: dict[str, Callable[[Path], None]] = {
+    "model": _container("model"),
+    "index": _container("index"),
+    "report": _report,
+    "codes": _codes,
+    "drawing": _drawing,
 }
-
-
-def _is_container(path: Path, kind: str) -> bool:
-    from gphash import persistence
-
-    try:
-        return persistence.describe(path).kind == kind
-    except persistence.FormatError:
-        return False
+"""What refuses a file that is something else, by what a command writes."""

@@ -10,7 +10,7 @@ from gphash.cli import app, shown, training
 from gphash.cli.app import Argument, BadParameter, Data, DataDir, Debug, Json, Model, Option, Quiet, Threads
 
 if TYPE_CHECKING:
-    from gphash.contract import Hasher
+    from gphash.functions import model as models
     from gphash.gallery.gallery import Gallery
     from gphash.gallery.records import Neighbour, Query
     from gphash.index.parts import PartedIndex
@@ -89,9 +89,9 @@ def index(
         training.in_bulk("index", model, data, target, cluster, threads, as_json, quiet)
         return
     target = app.destination(output or Path(f"{app.stem(data)}.index"), "index", model, data)
-    hasher = training.load(model, threads)
+    loaded = training.load(model, threads)
     source = training.read(data, data_dir, threads, quiet)
-    training.check_width(hasher, model, source)
+    training.check_width(loaded.n_features, model, source)
     from gphash.gallery.gallery import Gallery
 
     with (
@@ -153,7 +153,7 @@ def search(
         return
     if show is not None:
         _check_sheet(show, query)
-        app.destination(show, "drawing of gphash", index, query, model, option="--show")
+        app.destination(show, "drawing", index, query, model, option="--show")
     from gphash.gallery.gallery import Gallery
 
     with Gallery.open(index, model=model) as gallery:
@@ -188,19 +188,19 @@ def _search_parts(
     from gphash.index import parts
 
     index = parts.PartedIndex.open(folder)
-    hasher = training.load(model or folder / parts.MODEL, -1)
-    if hasher.fingerprint_ != index.model:
+    loaded = training.load(model or folder / parts.MODEL, -1)
+    if loaded.fingerprint != index.model:
         raise ValueError(f"--model {str(model)!r} is not the model of {str(folder)!r}; leave it out, or give that one.")
-    if ranking is Ranking.EXPECTED and not hasattr(hasher, "bit_probabilities"):
+    if ranking is Ranking.EXPECTED and not loaded.has_probabilities:
         raise ValueError("--ranking expected: the model tells no probabilities; give hamming.")
     found = []
-    for name, query in _plain_queries(index, hasher, text, ranking):
+    for name, query in _plain_queries(index, loaded, text, ranking):
         found.append(Found(name, query, _neighbours(index, query, k, ranking, radius)))
     return index.n_bits, found
 
 
 def _plain_queries(
-    index: "PartedIndex", hasher: "Hasher", text: str, ranking: Ranking
+    index: "PartedIndex", loaded: "models.Model", text: str, ranking: Ranking
 ) -> "Iterator[tuple[str, Query]]":
     """Queries of an index that knows codes only."""
     from gphash.gallery.records import Query
@@ -218,8 +218,8 @@ def _plain_queries(
     if Path(text).suffix != ".npy" or not Path(text).is_file():
         raise ValueError(f"QUERY {text!r}; in an index of a folder of blocks, give a file .npy of rows, or id:NUMBER.")
     rows = _rows(text)
-    codes = hasher.encode(rows)
-    chances = hasher.bit_probabilities(rows) if ranking is Ranking.EXPECTED else [None] * len(rows)
+    codes = loaded.encode(rows)
+    chances = loaded.bit_probabilities(rows) if ranking is Ranking.EXPECTED else [None] * len(rows)
     for number, (code, chance) in enumerate(zip(codes, chances, strict=True)):
         yield _row_name(text, number, len(rows)), Query(code, chance)
 

@@ -1,6 +1,8 @@
 """The command that answers over HTTP: serve."""
 
 import os
+import shlex
+import stat
 import threading
 import webbrowser
 from pathlib import Path
@@ -11,6 +13,7 @@ from gphash.cli.app import Argument, Debug, Option, Quiet
 
 READ, WRITE = "GPHASH_READ_TOKEN", "GPHASH_WRITE_TOKEN"
 TOKEN_BYTES = 4096
+OTHERS = stat.S_IRWXG | stat.S_IRWXO
 PATIENCE = 3.0  # seconds of getting ready before a word is said
 
 
@@ -105,7 +108,19 @@ def _token(path: Path | None, variable: str) -> str | None:
             raise ValueError(f"{variable} is set, but empty; give it a token, or unset it to ask for none.")
         return token
     with open(path, encoding="utf-8") as file:
+        _check_private(path, os.fstat(file.fileno()).st_mode)
         token = file.read(TOKEN_BYTES + 1).strip()
     if not token or len(token) > TOKEN_BYTES or len(token.splitlines()) > 1:
-        raise ValueError(f"{str(path)!r} is empty, or has more than one line; wanted is a token and nothing else.")
+        raise ValueError(
+            f"{str(path)!r} is empty, or has more than one line; give a file with a token and nothing else."
+        )
     return token
+
+
+def _check_private(path: Path, mode: int) -> None:
+    """Refuse a token that others on this machine can read; a pipe has no such permissions, nor has Windows."""
+    if os.name == "posix" and stat.S_ISREG(mode) and mode & OTHERS:
+        raise ValueError(
+            f"{str(path)!r} has the mode {stat.S_IMODE(mode):03o}, so that others may use the token; "
+            f"keep it to yourself: chmod 600 {shlex.quote(str(path))}"
+        )

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from gphash.bulk import Made
     from gphash.contract import Hasher
     from gphash.datasets.sources import Source
+    from gphash.functions import model as models
 
 BLOCK = 8192  # rows encoded between two signs of progress
 NAMED = 5  # files that were left out
@@ -233,21 +234,21 @@ def encode(
     if target.suffix != wanted:
         what = "codes with probabilities are" if probabilities else "codes alone are"
         raise BadParameter(f"--output {str(target)!r}; {what} a file {wanted}.")
-    app.destination(target, "array of codes", model, data)
-    hasher = load(model, threads)
-    if probabilities and not hasattr(hasher, "bit_probabilities"):
-        raise ValueError(f"{str(model)!r} is a model of {methods.name_of(hasher)}, which tells no probabilities.")
+    app.destination(target, "codes", model, data)
+    loaded = load(model, threads)
+    if probabilities and not loaded.has_probabilities:
+        raise ValueError(f"{str(model)!r} is a model of {loaded.method}, which tells no probabilities.")
     source = read(data, data_dir, threads, quiet)
-    check_width(hasher, model, source)
+    check_width(loaded.n_features, model, source)
     began = time.perf_counter()
-    codes, chances = _encoded(hasher, source.X, probabilities, quiet)
+    codes, chances = _encoded(loaded, source.X, probabilities, quiet)
     seconds = time.perf_counter() - began
     with files.replacing(target) as file:
         if chances is None:
             np.save(file, codes, allow_pickle=False)
         else:
             np.savez(file, codes=codes, probabilities=chances)
-    n_bits = hasher.hash_function_.n_bits
+    n_bits = loaded.n_bits
     if as_json:
         shown.emit(
             {
@@ -257,7 +258,7 @@ def encode(
                 "bytes_per_row": codes.shape[1],
                 "probabilities": probabilities,
                 "seconds": seconds,
-                "model": hasher.fingerprint_,
+                "model": loaded.fingerprint,
             }
         )
         return
@@ -273,7 +274,7 @@ def in_bulk(
         raise BadParameter(f"--output {str(target)!r} is a file; what is made of a folder of blocks is a folder.")
     if not target.absolute().parent.is_dir():
         raise BadParameter(f"--output {str(target)!r} lies in a folder that does not exist; make it first.")
-    hasher = load(model, threads)
+    hasher = load_hasher(model, threads)
     from gphash import bulk
 
     make = {"codes": bulk.encode, "index": bulk.index}[kind]
@@ -343,7 +344,7 @@ def evaluate(
     from gphash.evaluation import report
 
     target = app.destination(output or Path(f"{model.stem}-report.json"), "report", model, data, stored)
-    hasher = load(model, threads)
+    hasher = load_hasher(model, threads)
     source = _judged(read(data, data_dir, threads, quiet), hasher, model)
     among = None if stored is None else _judged(read(stored, data_dir, threads, quiet), hasher, model)
     result = measure(hasher, source, among, radius)
@@ -389,17 +390,25 @@ def has_blocks(data: str, cluster: str | None) -> bool:
 
 def _share_met(model: Path, *sources: "Source | None") -> float | None:
     """About which share of a model's training rows is among others; None if the model does not know them."""
-    from gphash import persistence
+    from gphash import persistence, schema
     from gphash.evaluation import protocol
 
     origin = persistence.describe(model).remarks.get("origin")
     if origin is None or "sketch" not in origin:
         return None
-    return max(protocol.share_met(origin["sketch"], source.X) for source in sources if source is not None)
+    with schema.reading(model):
+        return max(protocol.share_met(origin["sketch"], source.X) for source in sources if source is not None)
 
 
-def load(path: Path, threads: int) -> "Hasher":
-    """A model, to be used with so many threads."""
+def load(path: Path, threads: int) -> "models.Model":
+    """A model, to encode with so many threads."""
+    from gphash.functions import model as models
+
+    return models.load(path, threads)
+
+
+def load_hasher(path: Path, threads: int) -> "Hasher":
+    """A model as an estimator, to be evaluated or handed to workers."""
     hasher = methods.load(path)
     hasher.n_jobs = threads
     return hasher
@@ -418,9 +427,9 @@ def read(data: str, data_dir: Path | None, threads: int, quiet: bool) -> "Source
     return source
 
 
-def check_width(hasher: "Hasher", model: Path, source: "Source") -> None:
+def check_width(wanted: int, model: Path, source: "Source") -> None:
     """Refuse rows that are not like those the model was trained on."""
-    wanted, found = hasher.hash_function_.n_features, source.X.shape[1]
+    found = source.X.shape[1]
     if wanted != found:
         raise ValueError(
             f"{source.name!r} has {found} features a row, and {str(model)!r} was trained on {wanted}; give rows of the "
@@ -563,7 +572,7 @@ def _supervision(hasher: "Hasher", method: str, source: "Source") -> Any:
 
 
 def _encoded(
-    hasher: "Hasher", X: "NDArray[np.float32]", probabilities: bool, quiet: bool
+    loaded: "models.Model", X: "NDArray[np.float32]", probabilities: bool, quiet: bool
 ) -> "tuple[NDArray[np.uint8], NDArray[Any] | None]":
     """Codes, and probabilities if wanted, a block of rows at a time."""
     import numpy as np
@@ -572,9 +581,9 @@ def _encoded(
     with shown.Meter("encoding", quiet) as progress:
         for start in range(0, len(X), BLOCK):
             some = X[start : start + BLOCK]
-            codes.append(hasher.encode(some))
+            codes.append(loaded.encode(some))
             if probabilities:
-                chances.append(hasher.bit_probabilities(some).astype(np.float32))
+                chances.append(loaded.bit_probabilities(some).astype(np.float32))
             progress(min(start + BLOCK, len(X)), len(X))
     return np.concatenate(codes), np.concatenate(chances) if probabilities else None
 
@@ -583,7 +592,7 @@ def _judged(source: "Source", hasher: "Hasher", model: Path) -> "Source":
     """Rows that can be judged by labels or tags."""
     if source.y is None:
         raise ValueError(f"{source.name!r} has neither labels nor tags to judge by; give DATA that has.")
-    check_width(hasher, model, source)
+    check_width(hasher.hash_function_.n_features, model, source)
     return source
 
 

@@ -19,11 +19,11 @@ from gphash.datasets import pictures, storage
 from gphash.datasets.dataset import DataError, Dataset, Images, Skipped, Split
 from gphash.datasets.progress import Progress
 from gphash.execution.local import row_blocks
-from gphash.features import bag_of_words, cache, gist, greys
+from gphash.features import bag_of_words, cache, gabor, gist, greys
 
 ARRAY_ROWS = 4096  # of an array that are described before progress is told
 
-FEATURES = f"GIST, {gist.DIMENSION} dimensions, pictures over {gist.LONGEST} pixels reduced"
+FEATURES = f"GIST, {gabor.DIMENSION} dimensions, pictures over {gist.LONGEST} pixels reduced"
 
 
 class Rows(NamedTuple):

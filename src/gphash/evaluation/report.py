@@ -4,6 +4,7 @@ import json
 import os
 import platform
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -47,8 +48,21 @@ def make(
 
 
 def write(path: str | os.PathLike[str], report: dict[str, Any]) -> None:
-    """Write a report, whole or not at all."""
+    """Write a report, whole or not at all; only a report is replaced."""
+    check_replaceable(path)
     files.write_text(path, json.dumps(plain(report), indent=1, allow_nan=False) + "\n")
+
+
+def check_replaceable(path: str | os.PathLike[str]) -> None:
+    """Refuse to write over anything but a report, or an empty file."""
+
+    def is_one(there: Path) -> bool:
+        try:
+            return "results" in read(there)
+        except ValueError:
+            return False
+
+    files.check_replaceable(path, "report", is_one)
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:

@@ -167,7 +167,7 @@ def check(cells: Iterable[Cell]) -> None:
     """Refuse cells that could never be run, before any is."""
     for cell in cells:
         methods.find(cell.method)
-        validation.whole_number("bits", cell.n_bits)
+        validation.code_length("bits", cell.n_bits)
 
 
 def refused(cell: Cell, dataset: Dataset) -> str | None:

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gphash.features import greys
+from gphash.features import gabor, greys
 
 MAX_SIDE = 4096
 """Of the picture that "pixels" flattens: a shape from a file must not ask for any amount of memory."""
@@ -28,29 +28,23 @@ class Descriptor(NamedTuple):
     @property
     def n_features(self) -> int:
         """Length of a row."""
-        from gphash.features import gist
-
-        return gist.DIMENSION if self.name == "gist" else int(np.prod(self.shape))
+        return gabor.DIMENSION if self.name == "gist" else int(np.prod(self.shape))
 
     def spare(self, height: int, width: int) -> int:
         """The factor by which a picture may be reduced before it is described; below 2, it is wanted as it is."""
-        from gphash.features import gist
-
-        spare = greys.spare(height, width, gist.LONGEST)
+        spare = greys.spare(height, width, gabor.LONGEST)
         return min([spare, *(min(height, width) // (greys.ROOM * side) for side in self.shape)])
 
     def describe(self, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
         """One picture, uint8 [H, W] or [H, W, 3], as a row, float32 [n_features]."""
-        from gphash.features import gist
-
         if self.name == "gist" and not self.shape:
-            return gist.describe_one(pixels)
+            return _gist(pixels)
         if np.asarray(pixels).dtype != np.uint8:
             raise ValueError(f"pixels has dtype {np.asarray(pixels).dtype}; wanted is uint8, from 0 to 255")
         height, width = self.shape
         (resized,) = greys.resize(greys.check_image(pixels, 1, "pixels")[None], height, width)
         if self.name == "gist":
-            return gist.describe_one(resized)
+            return _gist(resized)
         row: NDArray[np.float32] = np.divide(resized.ravel(), np.float32(255), dtype=np.float32)
         return row
 
@@ -79,3 +73,9 @@ class Descriptor(NamedTuple):
                 "with [height, width]"
             )
         return cls(name, sides)
+
+
+def _gist(image: NDArray[Any]) -> NDArray[np.float32]:
+    from gphash.features import gist  # is compiled; who has rows of pixels can do without
+
+    return gist.describe_one(image)

@@ -17,15 +17,23 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gphash import files, persistence
+from gphash import files, persistence, schema
 from gphash.gallery.records import NoPictureError
 from gphash.persistence import FormatError
 
 KIND = "added"
+FIELDS = schema.Record(
+    {
+        "belongs": schema.Text(),
+        "id": schema.Whole(-(2**63), 2**63 - 1),
+        "labels": schema.Each(schema.Text()),
+        "code": schema.Digest(None),
+        "described": schema.Flag(),
+    }
+)
 
 _NAME = re.compile(r"(-?[0-9]{1,19})\.item")
 _NEXT = re.compile(r"(-?[0-9]{1,19})\.next")
-_LEFT = re.compile(r"\.gphash-[0-9a-f]+-[0-9a-f]+\.tmp")
 
 
 class Record(NamedTuple):
@@ -102,7 +110,7 @@ def picture(folder: Path, id: int) -> bytes:
         stored = persistence.read(_place(folder, id), KIND)
     except (FileNotFoundError, FormatError) as error:
         raise NoPictureError(f"the picture of item {id} cannot be read: {error}") from error
-    if "picture" not in stored.arrays:
+    if "picture" not in stored.arrays or stored.arrays["picture"].dtype != np.uint8:
         raise NoPictureError(f"item {id} has no picture.")
     return stored.arrays["picture"].tobytes()
 
@@ -121,9 +129,7 @@ def sweep(folder: Path, strays: Iterable[int]) -> None:
     """Remove records of some ids, and what killed writers left."""
     for id in strays:
         delete(folder, id)
-    for name in _names(folder):
-        if _LEFT.fullmatch(name):
-            (folder / name).unlink(missing_ok=True)
+    files.sweep(folder)
 
 
 def next_id(folder: Path) -> int | None:
@@ -152,13 +158,12 @@ def _record(id: int, path: Path, belongs: str) -> Record | None:
         return None
     described = persistence.describe(path)
     meta = described.meta
-    try:
-        if described.kind != KIND or meta["id"] != id or meta["belongs"] != belongs:
-            return None
-        labels = tuple(str(name) for name in meta["labels"])
-        return Record(labels, bytes.fromhex(meta["code"]), "picture" in described.arrays, bool(meta["described"]))
-    except (KeyError, TypeError, ValueError) as error:
-        raise FormatError(f"{str(path)!r} is no record of an added item ({error!r})") from error
+    if described.kind != KIND or meta.get("id") != id or meta.get("belongs") != belongs:
+        return None
+    with schema.reading(path, "remove it, or get it from where it was made"):
+        FIELDS.check(meta, "")
+        code = bytes.fromhex(meta["code"])
+        return Record(tuple(meta["labels"]), code, "picture" in described.arrays, meta["described"])
 
 
 def _make(folder: Path) -> None:

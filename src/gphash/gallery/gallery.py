@@ -11,18 +11,17 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self, TypeAlias, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gphash import files
+from gphash import files, persistence
 from gphash.arrays import Floats
-from gphash.contract import Hasher
 from gphash.datasets import pictures
 from gphash.datasets.progress import Progress
-from gphash.datasets.sources import Source
 from gphash.features.descriptor import Descriptor
+from gphash.functions.model import Model
 from gphash.gallery import added, arguments, items, opening, png
 from gphash.gallery.added import Record
 from gphash.gallery.items import Items
@@ -42,6 +41,9 @@ from gphash.hamming import packing
 from gphash.index import storage
 from gphash.index.contents import Filter
 from gphash.index.hamming_index import HammingIndex
+
+if TYPE_CHECKING:
+    from gphash.datasets.sources import Source
 
 Ranking: TypeAlias = Literal["hamming", "expected"]
 T = TypeVar("T")
@@ -64,14 +66,14 @@ class Gallery:
         self,
         path: Path,
         index: HammingIndex,
-        hasher: Hasher,
+        model: Model,
         known: Items,
         records: dict[int, Record],
         writable: bool,
     ) -> None:
         self.path = path
         self.index = index
-        self.hasher = hasher
+        self.model = model
         self.descriptor: Descriptor | None = known.descriptor
         self.writable = writable
         self.name = known.name
@@ -97,7 +99,7 @@ class Gallery:
         cls,
         path: Location,
         model: Location,
-        source: Source,
+        source: "Source",
         *,
         progress: Progress | None = None,
         discard_added: bool = False,
@@ -124,34 +126,34 @@ class Gallery:
         ValueError
             If items would be lost that may not be.
         """
-        opening.check_replaceable(path)
+        persistence.check_replaceable(path, storage.KIND)
         if not discard_added and (n_added := added.count(opening.beside(path, ".added"))):
             raise ValueError(
                 f"{os.fspath(path)!r} has {n_added} item(s) that were added to it, which a new index would lose; give "
-                "another name, or say that they may go (discard_added=True, --discard-added)."
+                "another name, or say that they may go: discard_added=True."
             )
-        hasher = opening.load(model)
+        loaded = opening.load(model)
         n_rows = len(source.X)
         if not n_rows:
             raise ValueError(f"{source.name!r} has no rows; give some to search in.")
-        if source.X.shape[1] != hasher.n_features_in_:
+        if source.X.shape[1] != loaded.n_features:
             raise ValueError(
                 f"{source.name!r} has {source.X.shape[1]} features, and the model {os.fspath(model)!r} takes "
-                f"{hasher.n_features_in_}; give data of the kind that it was trained with."
+                f"{loaded.n_features}; give data of the kind that it was trained with."
             )
         ids = np.arange(n_rows, dtype=np.int64) if source.ids is None else np.asarray(source.ids, np.int64)
-        codes = np.empty((n_rows, -(-hasher.hash_function_.n_bits // 8)), np.uint8)
+        codes = np.empty((n_rows, -(-loaded.n_bits // 8)), np.uint8)
         for start in range(0, n_rows, ROWS):
-            codes[start : start + ROWS] = hasher.encode(source.X[start : start + ROWS])
+            codes[start : start + ROWS] = loaded.encode(source.X[start : start + ROWS])
             if progress is not None:
                 progress(min(start + ROWS, n_rows), n_rows)
-        index = HammingIndex.build(codes, ids, n_bits=hasher.hash_function_.n_bits, model=hasher)
+        index = HammingIndex.build(codes, ids, n_bits=loaded.n_bits, model=loaded.fingerprint)
         target, waiting = opening.beside(path, ""), opening.beside(path, ".items.next")
         with storage.lock(path):
             opening.finish(path)
             before = opening.stamp(target)
             try:
-                belongs = items.write(waiting, target, source, ids, codes, model, hasher.fingerprint_)
+                belongs = items.write(waiting, target, source, ids, codes, model, loaded.fingerprint)
                 index.save(path)
             except BaseException:
                 if opening.stamp(target) == before:
@@ -197,9 +199,9 @@ class Gallery:
                     "give the file of the model that made the codes."
                 )
             place = opening.beside(path, "").parent / known.model if model is None else Path(model)
-            hasher = opening.load(place)
-            opening.check_model(hasher, index, known, place, path)
-            return cls(Path(path), index, hasher, known, records, writable)
+            loaded = opening.load(place)
+            opening.check_model(loaded, index, known, place, path)
+            return cls(Path(path), index, loaded, known, records, writable)
         except BaseException:
             index.close()
             raise
@@ -244,7 +246,7 @@ class Gallery:
     @property
     def has_probabilities(self) -> bool:
         """Whether the method knows how certain bits are."""
-        return hasattr(self.hasher, "bit_probabilities")
+        return self.model.has_probabilities
 
     def encode(self, features: ArrayLike) -> tuple[NDArray[np.uint8], Floats | None]:
         """Codes of rows.
@@ -263,9 +265,8 @@ class Gallery:
         """
         rows = self._checked_features(features)
         if not self.has_probabilities:
-            return self.hasher.encode(rows), None
-        hasher: Any = self.hasher
-        chances = np.asarray(hasher.bit_probabilities(rows), np.float64)
+            return self.model.encode(rows), None
+        chances = self.model.bit_probabilities(rows)
         return packing.pack(chances >= 0.5), chances
 
     def describe(self, picture: bytes | Location, *, max_pixels: int = pictures.MAX_PIXELS) -> NDArray[np.float32]:
@@ -359,8 +360,8 @@ class Gallery:
         if ranking not in get_args(Ranking):
             raise ValueError(f"ranking={ranking!r}; give 'hamming' or 'expected'.")
         if ranking == "expected" and query.probabilities is None:
-            method = type(self.hasher).__name__
-            why = "its picture cannot be described again" if self.has_probabilities else f"{method} gives none"
+            untold = "its picture cannot be described again"
+            why = untold if self.has_probabilities else f"{self.model.method} gives none"
             raise ValueError(f"ranking='expected', but the query has no probabilities ({why}); give 'hamming'.")
         if allowed is not None and allowed not in self._classes:
             raise ValueError(f"allowed={allowed!r} is no label of the gallery; {arguments.some(self._classes)}.")
@@ -655,7 +656,7 @@ class Gallery:
 
     def _checked_features(self, features: ArrayLike | None) -> NDArray[Any]:
         rows = np.asarray(features)
-        width = self.hasher.n_features_in_
+        width = self.model.n_features
         if rows.dtype.kind not in "fiub":
             raise ValueError(f"features has dtype {rows.dtype}; give numbers, [n, {width}].")
         if rows.ndim != 2 or rows.shape[1] != width:
@@ -666,7 +667,7 @@ class Gallery:
         return rows
 
     def _single(self, features: ArrayLike | None) -> NDArray[Any]:
-        row, width = np.asarray(features), self.hasher.n_features_in_
+        row, width = np.asarray(features), self.model.n_features
         if row.shape not in ((width,), (1, width)):
             raise ValueError(f"features has shape {row.shape}; give one row of {width} numbers, [{width}].")
         return row.reshape(width)

@@ -13,20 +13,46 @@ trust that ssh gives its files.
 import os
 import stat
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gphash import files, persistence
+from gphash import files, persistence, schema
 from gphash.datasets.dataset import Images
-from gphash.datasets.sources import Source
 from gphash.features.descriptor import Descriptor
 from gphash.gallery.records import NoPictureError
-from gphash.persistence import FormatError
+from gphash.hamming.packing import MOST_BITS
+from gphash.schema import Array, Digest, Each, Fault, Maybe, Name, Named, Schema, Text
+
+if TYPE_CHECKING:
+    from gphash.datasets.sources import Source
 
 KIND = "items"
 UNKNOWN = -1  # the label of an item without one
+
+SCHEMA = Schema(
+    {
+        "model": Name(),
+        "model_fingerprint": Digest(),
+        "descriptor": Maybe(Named()),
+        "classes": Each(Text(), distinct=True),
+        "folder": Maybe(Name()),
+        "name": Text(),
+    },
+    {
+        "ids": Array("<i8", ("items",), np.iinfo(np.int64).min, np.iinfo(np.int64).max),
+        "codes": Array("|u1", ("items", "bytes")),
+        "labels": Array("<i4", ("items",), optional=True),
+        "tags": Array("|u1", ("items", "classes"), 0, 1, optional=True),
+        "pixels": Array("|u1", ("items", "height", "width"), optional=True),
+        "coloured": Array("|u1", ("items", "height", "width", 3), optional=True),
+        "names": Array("|u1", ("characters",), optional=True),
+        "offsets": Array("<i8", ("offsets",), 0, optional=True),
+    },
+    {"bytes": (1, -(-MOST_BITS // 8)), "height": (1, 2**31), "width": (1, 2**31)},
+)
+"""What the file holds; pixels have three sides, or, if they are coloured, four."""
 
 _WRITABLE = stat.S_IWGRP | stat.S_IWOTH  # by others than the owner
 
@@ -138,7 +164,7 @@ def nothing(n_bytes: int, name: str) -> Items:
 def write(
     path: Path,
     index_path: Path,
-    source: Source,
+    source: "Source",
     ids: NDArray[np.int64],
     codes: NDArray[np.uint8],
     model: str | os.PathLike[str],
@@ -185,33 +211,52 @@ def write(
 def read(path: Path) -> Items:
     """Read and verify a file of items; a FormatError says what is wrong with it."""
     stored = persistence.read(path, KIND, mapped=True)
-    meta, arrays = stored.meta, stored.arrays
-    try:
-        ids = np.asarray(arrays["ids"])
-        found = Items(
+    with schema.reading(path, "build the index again, or get its files from where they were made"):
+        meta = stored.meta
+        arrays = {name: np.asarray(array) for name, array in stored.arrays.items()}
+        _check(meta, arrays)
+        ids = arrays["ids"]
+        order = None if (ids[1:] > ids[:-1]).all() else np.argsort(ids, kind="stable")
+        if order is not None and not (ids[order[1:]] > ids[order[:-1]]).all():
+            raise Fault("it has an id twice")
+        return Items(
             stored.fingerprint,
-            str(meta["model"]),
-            str(meta["model_fingerprint"]),
+            meta["model"],
+            meta["model_fingerprint"],
             Descriptor.from_meta(meta["descriptor"]),
-            tuple(files.readable(str(name)) for name in meta["classes"]),
+            tuple(files.readable(name) for name in meta["classes"]),
             meta["folder"],
-            files.readable(str(meta["name"])),
+            files.readable(meta["name"]),
             ids,
-            np.asarray(arrays["codes"]),
-            None if (ids[1:] > ids[:-1]).all() else np.argsort(ids, kind="stable"),
-            *(_plain(arrays.get(name)) for name in ("labels", "tags", "pixels", "names", "offsets")),
+            arrays["codes"],
+            order,
+            *(arrays.get(name) for name in ("labels", "tags", "pixels", "names", "offsets")),
         )
-        fits = _goes_together(found)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise FormatError(f"{str(path)!r} holds no items that this version of gphash knows ({error!r})") from error
-    if not fits:
-        raise FormatError(f"{str(path)!r} is damaged: its arrays do not go together")
-    if found.folder is not None and os.path.isabs(found.folder):
-        raise FormatError(
-            f"{str(path)!r} has its pictures in {found.folder!r}; only folders relative to the index are followed: "
-            "build the index again"
-        )
-    return found
+
+
+def _check(meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
+    """Refuse fields and arrays of which some row is not there, or some number out of bounds."""
+    arrays = arrays.copy()
+    if "pixels" in arrays and arrays["pixels"].ndim == 4:
+        arrays["coloured"] = arrays.pop("pixels")
+    sizes = schema.check(SCHEMA, meta, arrays)
+    if len({"pixels", "coloured", "names"} & set(arrays)) > 1 or {"labels", "tags"} <= set(arrays):
+        raise Fault("it has pictures or labels in two ways")
+    if "labels" in arrays:
+        schema.check_values("labels", arrays["labels"], UNKNOWN, len(meta["classes"]) - 1)
+    if sizes.get("classes", len(meta["classes"])) != len(meta["classes"]):
+        raise Fault(f"it has {sizes['classes']} tags, and names of {len(meta['classes'])}")
+    if meta["folder"] is not None and os.path.isabs(meta["folder"]):
+        raise Fault(f"its pictures are in {meta['folder']!r}; only folders relative to the index are followed")
+    if ("names" in arrays) != ("offsets" in arrays) or ("names" in arrays) != (meta["folder"] is not None):
+        raise Fault("it has some of folder, names and offsets of pictures, and not all")
+    if (bounds := arrays.get("offsets")) is not None and (
+        sizes["offsets"] != sizes["items"] + 1
+        or int(bounds[0]) != 0
+        or int(bounds[-1]) != len(arrays["names"])
+        or not (bounds[1:] >= bounds[:-1]).all()
+    ):
+        raise Fault("its offsets do not divide the names of pictures among its items")
 
 
 def check_folder(path: Path, folder: str | None) -> None:
@@ -241,34 +286,6 @@ def check_folder(path: Path, folder: str | None) -> None:
         f"{str(path)!r} names the folder of pictures {target!r}, which is not below {home!r}, and {why}; copy the "
         "pictures below the folder of the index, or build the index again."
     )
-
-
-def _plain(array: NDArray[Any] | None) -> NDArray[Any] | None:
-    """The same memory without numpy's class for mapped files, which makes every access slow."""
-    return None if array is None else np.asarray(array)
-
-
-def _goes_together(items: Items) -> bool:
-    """Whether every row of every array is there, and every number within its bounds."""
-    n_rows, n_classes = len(items.ids), len(items.classes)
-    checks = [items.ids.dtype == np.int64, items.ids.ndim == 1, items.codes.dtype == np.uint8]
-    checks += [items.codes.ndim == 2 and len(items.codes) == n_rows]
-    checks += [items.folder is None or isinstance(items.folder, str)]
-    if items.labels is not None:
-        within = (items.labels >= UNKNOWN) & (items.labels < n_classes)
-        checks += [items.labels.shape == (n_rows,), items.labels.dtype.kind == "i", bool(within.all())]
-    if items.tags is not None:
-        checks += [items.tags.shape == (n_rows, n_classes), items.tags.dtype == np.uint8]
-    if items.pixels is not None:
-        checks += [len(items.pixels) == n_rows, items.pixels.dtype == np.uint8, items.pixels.ndim in (3, 4)]
-    if items.names is not None:
-        bounds = items.offsets
-        checks += [bounds is not None and bounds.shape == (n_rows + 1,) and bounds.dtype == np.int64]
-        checks += [items.folder is not None, items.names.dtype == np.uint8, items.names.ndim == 1]
-        if all(checks) and bounds is not None:
-            rises = bool((bounds[1:] >= bounds[:-1]).all())
-            checks += [rises, int(bounds[0]) == 0, int(bounds[-1]) == len(items.names)]
-    return all(checks)
 
 
 def fault(
@@ -312,8 +329,10 @@ def file_of(folder: Path, name: str) -> Path:
     return target
 
 
-def _label_arrays(source: Source, n_rows: int, arrays: dict[str, NDArray[Any]]) -> tuple[str, ...]:
+def _label_arrays(source: "Source", n_rows: int, arrays: dict[str, NDArray[Any]]) -> tuple[str, ...]:
     """Labels or tags into the arrays; the names of classes come back."""
+    if len(set(source.classes)) < len(source.classes):
+        raise ValueError("source.classes has a name twice; give every class a name of its own.")
     if source.y is None:
         return source.classes
     y = np.asarray(source.y)
@@ -332,7 +351,7 @@ def _label_arrays(source: Source, n_rows: int, arrays: dict[str, NDArray[Any]]) 
     return source.classes
 
 
-def _picture_arrays(source: Source, n_rows: int, arrays: dict[str, NDArray[Any]]) -> Path | None:
+def _picture_arrays(source: "Source", n_rows: int, arrays: dict[str, NDArray[Any]]) -> Path | None:
     """Pixels, or names of files, into the arrays; the folder of the files comes back."""
     images: Images | None = source.images
     if images is None:

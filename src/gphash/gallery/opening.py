@@ -8,12 +8,12 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from gphash import files, methods, persistence
-from gphash.contract import Hasher
+from gphash import files
+from gphash.functions import model as models
+from gphash.functions.model import Model
 from gphash.gallery import added, items
 from gphash.gallery.added import Record
 from gphash.gallery.items import Items
-from gphash.index import storage
 from gphash.index.hamming_index import HammingIndex
 from gphash.persistence import FormatError
 
@@ -140,40 +140,28 @@ def beside(path: Location, suffix: str) -> Path:
     return target.with_name(target.name + suffix)
 
 
-def check_replaceable(path: Location) -> None:
-    """Refuse to write an index over something else."""
-    if not os.path.exists(path) or os.path.isdir(path):  # folders are refused by the index
-        return
-    kind = persistence.describe(path).kind
-    if kind != storage.KIND:
-        raise ValueError(f"path={os.fspath(path)!r} holds {kind!r}, no index; give another name.")
-
-
-def load(model: Location) -> Hasher:
-    """A model from its file, for rows without column names."""
+def load(model: Location) -> Model:
+    """A model from its file."""
     if not os.path.isfile(model):
         raise FileNotFoundError(f"the model {os.fspath(model)!r} is not there; give model=, the file that save wrote.")
-    hasher = methods.load(model)
-    # Rows of a gallery have no column names that could differ from those of the training.
-    hasher.__dict__.pop("feature_names_in_", None)
-    return hasher
+    return models.load(model)
 
 
-def check_model(hasher: Hasher, index: HammingIndex, known: Items, model: Path, path: Location) -> None:
+def check_model(loaded: Model, index: HammingIndex, known: Items, model: Path, path: Location) -> None:
     """Refuse a model that has not made the codes of an index."""
-    wanted, given = index.model or known.model_fingerprint, hasher.fingerprint_
+    wanted, given = index.model or known.model_fingerprint, loaded.fingerprint
     if wanted and wanted != given:
         raise ValueError(
             f"model={str(model)!r} has the fingerprint {given[:12]}…, but the index {os.fspath(path)!r} holds codes of "
             f"the model {wanted[:12]}…; give the model that made them, or build the index again."
         )
-    if hasher.hash_function_.n_bits != index.n_bits:
+    if loaded.n_bits != index.n_bits:
         raise ValueError(
-            f"model={str(model)!r} makes codes of {hasher.hash_function_.n_bits} bits, but the index "
+            f"model={str(model)!r} makes codes of {loaded.n_bits} bits, but the index "
             f"{os.fspath(path)!r} holds codes of {index.n_bits}; give the model that made them."
         )
-    if known.descriptor is not None and known.descriptor.n_features != hasher.n_features_in_:
+    if known.descriptor is not None and known.descriptor.n_features != loaded.n_features:
         raise FormatError(
             f"the items of {os.fspath(path)!r} are described by {known.descriptor.n_features} numbers, and the model "
-            f"takes {hasher.n_features_in_}."
+            f"takes {loaded.n_features}."
         )

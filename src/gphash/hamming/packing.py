@@ -13,6 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+MOST_BITS = 1024
+"""Of a code, wherever one is made, stored or searched for."""
+
 
 def pack(bits: ArrayLike) -> NDArray[np.uint8]:
     """Pack bits, eight to a byte.

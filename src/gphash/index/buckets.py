@@ -145,6 +145,52 @@ def find(buckets: Buckets, words: Words) -> NDArray[np.int64]:
     return np.where(found, numbers, -1).astype(np.int64)
 
 
+def fault(codes: Words, starts: NDArray[Any], ids: Ids, n_bits: int) -> str:
+    """Why arrays of the right shapes are no buckets, which the compiled search relies on; nothing if they are."""
+    if int(starts[0]) != 0 or int(starts[-1]) != len(ids) or not (starts[1:] > starts[:-1]).all():
+        return "its starts do not divide its ids among its codes"
+    if len(codes) and np.bitwise_or.reduce(codes if codes.ndim == 1 else codes[:, -1]) & _spare(n_bits):
+        return f"its codes have more than {n_bits} bits"
+    if not _ascend(codes):
+        return "its codes are not in ascending order, each of them once"
+    rises = ids[1:] > ids[:-1]
+    rises[starts[1:-1].astype(np.int64) - 1] = True
+    if not rises.all() or not _are_distinct(ids):
+        return "its ids are not in ascending order within a code, each of them once"
+    return ""
+
+
+def _spare(n_bits: int) -> np.unsignedinteger[Any]:
+    """The bits of a code's last word that no code has."""
+    word = word_type(n_bits)
+    return word((1 << (-n_bits % (8 * np.dtype(word).itemsize))) - 1)
+
+
+def _ascend(codes: Words) -> bool:
+    first = codes if codes.ndim == 1 else np.ascontiguousarray(codes[:, 0])
+    rises = bool((first[1:] > first[:-1]).all())
+    if codes.ndim == 1 or rises:
+        return rises
+    undecided = np.arange(len(codes) - 1)
+    for column in codes.T:
+        if (column[undecided + 1] < column[undecided]).any():
+            return False
+        undecided = undecided[column[undecided + 1] == column[undecided]]
+    return not len(undecided)
+
+
+def _are_distinct(ids: Ids) -> bool:
+    if not len(ids):
+        return True
+    first, last = int(ids.min()), int(ids.max())
+    if last - first < 8 * len(ids):  # nearly all ids are the numbers of rows: quicker than to sort them
+        seen = np.zeros(last - first + 1, bool)
+        seen[ids - first] = True
+        return int(np.count_nonzero(seen)) == len(ids)
+    ordered = np.sort(ids)
+    return bool((ordered[1:] > ordered[:-1]).all())
+
+
 def _summarise(codes: Words) -> tuple[Words, Words]:
     """For every block, the bits that all its codes share, and one of the codes masked to them."""
     if not len(codes):

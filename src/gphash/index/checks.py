@@ -10,8 +10,6 @@ from gphash.index import buckets as bucketing
 from gphash.index.buckets import Words
 from gphash.index.filters import as_sequence
 
-MOST_BITS = 1024
-
 
 def whole(name: str, value: Any, least: int) -> None:
     """Refuse what is no whole number, or too small a one."""
@@ -19,11 +17,16 @@ def whole(name: str, value: Any, least: int) -> None:
         raise ValueError(f"{name}={value!r}; give a whole number of at least {least}.")
 
 
+def bits(n_bits: Any) -> None:
+    """Refuse a length that no code has."""
+    whole("n_bits", n_bits, 1)
+    if n_bits > packing.MOST_BITS:
+        raise ValueError(f"n_bits={n_bits}; give at most {packing.MOST_BITS}.")
+
+
 def words(packed: NDArray[Any], n_bits: Any, name: str) -> Words:
     """Checked packed codes as words."""
-    whole("n_bits", n_bits, 1)
-    if n_bits > MOST_BITS:
-        raise ValueError(f"n_bits={n_bits}; give at most {MOST_BITS}.")
+    bits(n_bits)
     return bucketing.to_words(packing.check_packed(packed, int(n_bits), name), int(n_bits))
 
 

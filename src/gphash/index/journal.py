@@ -55,6 +55,11 @@ class Slot(NamedTuple):
     length: int
     chain: bytes
 
+    @property
+    def is_sensible(self) -> bool:
+        """Whether a journal can have it, and can go on from it."""
+        return self.length >= START and self.number < 1 << 63
+
 
 class Contents(NamedTuple):
     """What a journal says.
@@ -95,12 +100,14 @@ def read(path: Path) -> Contents:
         magic, version, base, mark = _HEAD.unpack_from(header)
         if magic != MAGIC:
             raise FormatError(f"{str(path)!r} is no journal of an index")
-        if version > FORMAT:
-            raise FormatError(f"{str(path)!r} has format {version}, newer than {FORMAT}: a newer gphash reads it")
+        if version != FORMAT:
+            raise FormatError(
+                f"{str(path)!r} has format {version}, and this gphash knows {FORMAT}: a newer one reads it"
+            )
         head = header[: _HEAD.size]
         if header[_HEAD.size : _HEAD.size + _DIGEST] != hashlib.sha256(head).digest():
             raise FormatError(f"{str(path)!r} is damaged: its header does not match its checksum")
-        slots = [slot for place in SLOTS if (slot := _unseal(header, place)) is not None]
+        slots = [slot for place in SLOTS if (slot := _unseal(header, place)) is not None and slot.is_sensible]
         if not slots:
             raise FormatError(f"{str(path)!r} is damaged: it does not say how long it is")
         slot = max(slots)

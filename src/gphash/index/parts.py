@@ -9,23 +9,50 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gphash import files, persistence
+from gphash import files, persistence, schema
+from gphash.hamming.packing import MOST_BITS
 from gphash.index import buckets as bucketing
 from gphash.index import checks, storage
 from gphash.index.buckets import Buckets, Words
 from gphash.index.contents import Contents, Part
 from gphash.index.hamming_index import HammingIndex
 from gphash.persistence import FormatError
+from gphash.schema import Each, Fault, Flag, Maybe, Name, Record, Text, Whole
 from gphash.version import __version__
 
 MANIFEST, MODEL = "manifest.json", "model.gph"
 FORMAT = 1
 KINDS = {"codes": ".codes.npy", "index": ".index"}  # and how their files end
+
+TOLD = Record(
+    {
+        "format": Whole(FORMAT, FORMAT),
+        "gphash": Text(),
+        "finished": Flag(),
+        "kind": Text(tuple(KINDS)),
+        "model": Text(),
+        "n_bits": Whole(1, MOST_BITS),
+        "source": Text(),
+        "blocks": Each(
+            Record(
+                {
+                    "name": Text(),
+                    "file": Name(),
+                    "start": Whole(),
+                    "stop": Whole(),
+                    "fingerprint": Maybe(Text()),
+                }
+            ),
+            1,
+        ),
+    }
+)
+"""What a manifest holds."""
 
 
 class BlockFile(NamedTuple):
@@ -113,32 +140,14 @@ def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
         raise FileNotFoundError(
             f"{os.fspath(folder)!r} has no {MANIFEST}; wanted is a folder that gphash encode or gphash index has made."
         )
-    try:
+    with schema.reading(path, "make the folder again, or get it from where it was made"):
         told = json.loads(path.read_text(encoding="utf-8"))
-        if told["format"] != FORMAT:
-            raise FormatError(f"{str(path)!r} has the format {told['format']!r}; this gphash knows {FORMAT} only")
-        blocks = tuple(
-            BlockFile(
-                str(one["name"]),
-                str(one["file"]),
-                int(one["start"]),
-                int(one["stop"]),
-                _text_or_none(one["fingerprint"]),
-            )
-            for one in told["blocks"]
-        )
-        manifest = Manifest(str(told["kind"]), str(told["model"]), int(told["n_bits"]), str(told["source"]), blocks)
-        if manifest.kind not in KINDS or not blocks or any(Path(one.file).name != one.file for one in blocks):
-            raise ValueError("its parts do not go together")
-    except FormatError:
-        raise
-    except (ValueError, LookupError, TypeError) as error:
-        raise FormatError(f"{str(path)!r} is no manifest of gphash: {error}") from error
-    return manifest
-
-
-def _text_or_none(value: Any) -> str | None:
-    return None if value is None else str(value)
+        TOLD.check(told, "")
+        blocks = tuple(BlockFile(**one) for one in told["blocks"])
+        for one, before in zip(blocks, (0, *(block.stop for block in blocks)), strict=False):
+            if one.start != before or one.stop < one.start or Path(one.file).name != one.file:
+                raise Fault(f"its block {one.name!r} does not follow the one before it, or is no file of the folder")
+        return Manifest(told["kind"], told["model"], told["n_bits"], told["source"], blocks)
 
 
 def write_part(path: str | os.PathLike[str], packed: NDArray[np.uint8], start: int, n_bits: int, model: str) -> str:
@@ -240,6 +249,7 @@ def _open_part(folder: Path, block: BlockFile, manifest: Manifest) -> Part:
         described.fingerprint != block.fingerprint
         or opened.changes
         or (opened.n_bits, opened.model, opened.buckets.n_items) != (manifest.n_bits, manifest.model, block.n_rows)
+        or (block.n_rows and (opened.buckets.ids.min(), opened.buckets.ids.max()) != (block.start, block.stop - 1))
     ):
         raise FormatError(f"{str(path)!r} is not the file that {MANIFEST} beside it names; wanted are files unchanged")
     return Stretch(opened.buckets, start=block.start, stop=block.stop)

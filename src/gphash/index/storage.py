@@ -16,13 +16,21 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gphash import files, persistence
+from gphash import files, persistence, schema
+from gphash.hamming import packing
 from gphash.index import buckets as bucketing
 from gphash.index import journal
 from gphash.index.buckets import Buckets
 from gphash.persistence import FormatError
+from gphash.schema import Array, Digest, Fault, Maybe, Schema, Text, Whole
 
 KIND = "index"
+META = {
+    "n_bits": Whole(1, packing.MOST_BITS),
+    "model": Maybe(Text()),
+    "folded": Maybe(Digest()),
+}
+AGAIN = "build the index again, or get its files from where they were made"
 LARGE = 1 << 22  # bytes of a journal that are worth folding in, if the file itself is not much larger
 ATTEMPTS = 20
 
@@ -127,7 +135,7 @@ class Place:
         if os.getpid() != self._owner:
             raise ValueError(f"the index {str(self.path)!r} was opened by another process; open it again in this one.")
         if self._writer is None:
-            self.begin(_journal_for(self.path, persistence.describe(self.path).meta["folded"]))
+            self.begin(_journal_for(self.path, persistence.describe(self.path).meta.get("folded")))
 
     def close(self) -> None:
         """Let another writer have it; a journal without changes goes."""
@@ -140,6 +148,7 @@ class Place:
             self._writer = None
         if self._lock is not None:
             if mine:  # a child of a fork has the same lock, and must neither keep it nor give it up
+                _forget_lock(self.path)
                 _unlock(self._lock)
             self._lock.close()
             self._lock = None
@@ -166,15 +175,15 @@ def lock(path: str | os.PathLike[str]) -> Iterator[None]:
             yield
         finally:
             held.remove(target)
-            if not target.exists():  # Nothing came of it. Whoever opens the file of the lock finds out that it is gone.
-                _lock_of(target).unlink(missing_ok=True)
+            _forget_lock(target)
 
 
 def save_index(path: str | os.PathLike[str], buckets: Buckets, n_bits: int, model: str | None) -> str:
     """Write an index; one that is there is replaced, unless somebody is writing to it."""
     target = Path(os.path.realpath(path))
     with lock(path):
-        _sweep(target)
+        persistence.check_replaceable(path, KIND)
+        files.sweep(target.parent)
         before = _journal_of(target)
         folded = None
         if before.exists():
@@ -191,15 +200,15 @@ def open_index(path: str | os.PathLike[str], writable: bool) -> Opened:
     """Read and verify the files of an index."""
     target = Path(os.path.realpath(path))
     if not target.exists():
-        raise FileNotFoundError(f"{os.fspath(path)!r} does not exist; HammingIndex.build(…).save(path) makes an index.")
+        raise FileNotFoundError(f"{os.fspath(path)!r} does not exist; give the file of an index.")
     if target.is_dir():
-        raise IsADirectoryError(f"{os.fspath(path)!r} is a folder; wanted is the file that save(path) wrote.")
+        raise IsADirectoryError(f"{os.fspath(path)!r} is a folder; give the file of an index.")
     place = Place(target, _take_lock(target) if writable else None)
     try:
         for _ in range(ATTEMPTS):
             stored = persistence.read(target, KIND, mapped=True)
             beside = _journal_of(target)
-            contents = _journal_for(target, stored.meta["folded"])
+            contents = _journal_for(target, stored.meta.get("folded"))
             base = persistence.describe(target).fingerprint if contents is None else contents.base.hex()
             if base == stored.fingerprint:
                 break
@@ -207,10 +216,10 @@ def open_index(path: str | os.PathLike[str], writable: bool) -> Opened:
         else:
             raise FormatError(f"{str(beside)!r} belongs to another index file than {str(target)!r}")
         buckets = _buckets(target, stored)
-        n_bits = int(stored.meta["n_bits"])
+        n_bits = stored.meta["n_bits"]
         changes = [_change(kind, payload, n_bits, beside) for kind, payload in (contents.records if contents else [])]
         if writable:
-            _sweep(target)
+            files.sweep(target.parent)
             place.begin(contents)
     except BaseException:
         place.close()
@@ -218,7 +227,7 @@ def open_index(path: str | os.PathLike[str], writable: bool) -> Opened:
     return Opened(buckets, n_bits, stored.meta["model"], changes, place)
 
 
-def _journal_for(path: Path, folded: str | None) -> journal.Contents | None:
+def _journal_for(path: Path, folded: object) -> journal.Contents | None:
     """The journal beside a file; None if there is none, or one that went into the file."""
     try:
         contents = journal.read(_journal_of(path))
@@ -236,29 +245,24 @@ def write(path: Path, buckets: Buckets, n_bits: int, model: str | None, folded: 
 
 def _buckets(path: Path, stored: persistence.Container) -> Buckets:
     """The buckets of a file; compiled code relies on what is checked here."""
-    codes, starts, ids = (stored.arrays[name] for name in ("codes", "starts", "ids"))
-    n_bits = int(stored.meta["n_bits"])
-    n_words = -(-n_bits // 64)
-    shape = (len(codes),) if n_words == 1 else (len(codes), n_words)
-    if (
-        codes.dtype != bucketing.word_type(n_bits)
-        or codes.shape != shape
-        or ids.dtype != np.int64
-        or ids.ndim != 1
-        or starts.dtype not in (np.uint32, np.int64)
-        or starts.shape != (len(codes) + 1,)
-        or starts[0] != 0
-        or starts[-1] != len(ids)
-        or not (starts[1:] > starts[:-1]).all()
-    ):
-        raise FormatError(f"{str(path)!r} is no index: its codes, starts and ids do not go together")
-    return bucketing.build(codes, starts, ids)
-
-
-def _sweep(path: Path) -> None:
-    """Remove what killed writers left."""
-    files.sweep(path)
-    files.sweep(_journal_of(path))
+    with schema.reading(path, AGAIN):
+        schema.Record(META).check(stored.meta, "")
+        n_bits = stored.meta["n_bits"]
+        n_words = -(-n_bits // 64)
+        word = np.dtype(bucketing.word_type(n_bits)).newbyteorder("<").str
+        small, most = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+        arrays = {
+            "codes": Array(word, ("codes",) if n_words == 1 else ("codes", n_words), 0, np.iinfo(np.uint64).max),
+            "starts": Array(("<u4", "<i8"), ("starts",), 0, most),
+            "ids": Array("<i8", ("items",), small, most),
+        }
+        sizes = schema.check(Schema(META, arrays), stored.meta, stored.arrays)
+        if sizes["starts"] != sizes["codes"] + 1:
+            raise Fault(f"it has {sizes['starts']} starts for {sizes['codes']} codes")
+        codes, starts, ids = (np.asarray(stored.arrays[name]) for name in ("codes", "starts", "ids"))
+        if fault := bucketing.fault(codes, starts, ids, n_bits):
+            raise Fault(fault)
+        return bucketing.build(codes, starts, ids)
 
 
 def _change(kind: int, payload: bytes, n_bits: int, path: Path) -> tuple[int, NDArray[np.int64], NDArray[np.uint8]]:
@@ -269,6 +273,8 @@ def _change(kind: int, payload: bytes, n_bits: int, path: Path) -> tuple[int, ND
         raise FormatError(f"{str(path)!r} holds a record that this version of gphash does not know")
     ids = np.frombuffer(payload, "<i8", count, 8).astype(np.int64)
     packed = np.frombuffer(payload, np.uint8, offset=8 + 8 * count).reshape(-1, width)
+    with schema.reading(path, AGAIN):
+        packing.check_packed(packed, n_bits, "a record")
     return kind, ids, packed
 
 
@@ -304,6 +310,12 @@ def _take_lock(path: Path) -> BinaryIO:
         except BaseException:
             file.close()
             raise
+
+
+def _forget_lock(path: Path) -> None:
+    """Remove the file of a lock that is held; whoever has it open finds out that it is gone."""
+    with contextlib.suppress(OSError):
+        _lock_of(path).unlink()
 
 
 def _unlock(file: BinaryIO) -> None:

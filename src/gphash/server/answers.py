@@ -28,7 +28,7 @@ def collection(gallery: Gallery, settings: Settings) -> bytes:
             "n_items": stats.n_items,
             "n_codes": stats.n_codes,
             "n_bits": gallery.n_bits,
-            "method": type(gallery.hasher).__name__,
+            "method": gallery.model.method,
             "probabilities": gallery.has_probabilities,
             "pictures": gallery.has_pictures,
             "upload": gallery.descriptor is not None,
@@ -36,7 +36,7 @@ def collection(gallery: Gallery, settings: Settings) -> bytes:
             "classes": gallery.classes,
             "writable": gallery.writable,
             "largest_bucket": stats.largest_bucket,
-            "model": gallery.hasher.fingerprint_,
+            "model": gallery.model.fingerprint,
             "limits": {
                 "k": settings.max_k,
                 "body_bytes": settings.max_body_bytes,
@@ -165,7 +165,7 @@ def remove(gallery: Gallery, number: int) -> None:
 
 def width(gallery: Gallery) -> int:
     """Length of a row of features."""
-    return int(gallery.hasher.n_features_in_)
+    return gallery.model.n_features
 
 
 def rows(gallery: Gallery, features: list[list[float]]) -> NDArray[np.float64]:

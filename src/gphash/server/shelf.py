@@ -116,6 +116,7 @@ class Shelf:
     def _open(self) -> Gallery:
         gallery = Gallery.open(self._path, model=self._model, writable=False)
         warm(gallery)
+        gallery.index.warm()
         return gallery
 
     def _signature(self) -> Signature:
@@ -135,14 +136,14 @@ class Shelf:
 
 
 def warm(gallery: Gallery) -> None:
-    """Search once in every way, so that the first client does not wait for compilation or the disk."""
+    """Search once in every way, so that the first client does not wait for the disk."""
     if not len(gallery):
         return
     query = gallery.query(id=gallery.random_id())
     gallery.search(query, 1, others=True)
     if query.probabilities is not None:
         gallery.search(query, 1, ranking="expected", others=True)
-    gallery.encode([[0.0] * int(gallery.hasher.n_features_in_)])
+    gallery.encode([[0.0] * gallery.model.n_features])
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
