@@ -29,6 +29,7 @@ def serve(
         Path | None,
         Option("--model", metavar="MODEL", help="Where the model is, if not where it was.", show_default=False),
     ] = None,
+    pictures: app.Pictures = None,
     read_token_file: Annotated[
         Path | None,
         Option(metavar="FILE", help=f"File with the token that readers must show; else the environment's {READ}."),
@@ -62,6 +63,7 @@ def serve(
         host=host,
         port=port,
         model=model,
+        pictures=pictures,
         writable=writable,
         read_token=_token(read_token_file, READ),
         write_token=_token(write_token_file, WRITE),
