@@ -374,6 +374,8 @@ class Gallery:
             raise ValueError(f"ranking={ranking!r}; give 'hamming' or 'expected'.")
         if ranking == "expected" and query.probabilities is None:
             untold = "its picture cannot be described again"
+            if self.hidden_folder is not None:
+                untold += f": give pictures={str(self.hidden_folder)!r}"
             why = untold if self.has_probabilities else f"{self.model.method} gives none"
             raise ValueError(f"ranking='expected', but the query has no probabilities ({why}); give 'hamming'.")
         if allowed is not None and allowed not in self._classes:
