@@ -44,14 +44,19 @@ def chunk(name: bytes, data: bytes) -> bytes:
 
 def zeros(n_bytes: int) -> bytes:
     """So many zeros, compressed."""
-    packer, packed = zlib.compressobj(9), []
-    for start in range(0, n_bytes, MEGABYTE):
-        packed.append(packer.compress(bytes(min(MEGABYTE, n_bytes - start))))
-    return b"".join([*packed, packer.flush()])
+    packer = zlib.compressobj(9)
+    parts = (min(MEGABYTE, n_bytes - start) for start in range(0, n_bytes, MEGABYTE))
+    return b"".join([packer.compress(bytes(part)) for part in parts]) + packer.flush()
 
 
 def png(
-    width: int, height: int, depth: int = 8, colour: int = 2, interlaced: bool = False, before: bytes = b"", cut: int = 0
+    width: int,
+    height: int,
+    depth: int = 8,
+    colour: int = 2,
+    interlaced: bool = False,
+    before: bytes = b"",
+    cut: int = 0,
 ) -> bytes:
     """A black picture; colour 0 is grey, 2 RGB, 3 a palette, 6 RGBA."""
     channels = {0: 1, 2: 3, 3: 1, 6: 4}[colour]

@@ -109,7 +109,7 @@ def test_pictures_elsewhere_are_shown_to_whoever_names_them(model, tmp_path):
         assert gallery.query(id=6).probabilities is not None
     (tmp_path / "bilder").rename(tmp_path / "moved")
     assert Gallery.open(path, pictures=tmp_path / "moved").picture(6).content.startswith(b"\x89PNG")
-    with pytest.raises(ValueError, match="pictures=.*no folder"):
+    with pytest.raises(ValueError, match=r"pictures=.*no folder"):
         Gallery.open(path, pictures=tmp_path / "bilder")
 
 

@@ -96,9 +96,7 @@ def index(
 
     with (
         shown.Meter("encoding", quiet) as progress,
-        Gallery.build(
-            target, model, source, progress=progress, discard_added=discard_added, n_jobs=threads
-        ) as gallery,
+        Gallery.build(target, model, source, progress=progress, discard_added=discard_added, n_jobs=threads) as gallery,
     ):
         stats = gallery.index.stats()
         told = {"index": str(target), "items": len(gallery), "bits": gallery.n_bits, "codes": stats.n_codes}

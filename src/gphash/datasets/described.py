@@ -23,7 +23,7 @@ from gphash.features import bag_of_words, cache, gabor, gist, greys
 
 ARRAY_ROWS = 4096  # of an array that are described before progress is told
 
-FEATURES = f"GIST, {gabor.DIMENSION} dimensions, pictures over {gist.LONGEST} pixels reduced"
+FEATURES = f"GIST, {gabor.DIMENSION} dimensions, pictures over {gabor.LONGEST} pixels reduced"
 
 
 class Rows(NamedTuple):
@@ -173,7 +173,7 @@ def _by_gist(n_jobs: int | None, count: Callable[[int], None] = lambda _: None) 
             count(len(parts[-1]))
         return np.concatenate(parts)
 
-    return _Descriptor("gist", gist.VERSION, {}, describe, gist.LONGEST)
+    return _Descriptor("gist", gist.VERSION, {}, describe, gabor.LONGEST)
 
 
 def _counter(progress: Progress | None, total: int) -> Callable[[int], None]:

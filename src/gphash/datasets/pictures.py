@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
-MAX_PIXELS = 32_000_000
+MAX_PIXELS = 25_000_000
 SPARED = {"JPEG": 2, "MPO": 2}  # times as many are allowed where the decoder reduces
 MAX_BYTES = 256_000_000
 MAX_SLOW_BYTES = 2_000_000  # of what Pillow decodes in Python: a megabyte takes half a second
@@ -152,10 +152,10 @@ def _pillow() -> Any:
 @cache
 def _silence_libtiff() -> None:
     """Keep libtiff from writing what is wrong with a file to standard error; Pillow raises an error anyhow."""
-    import PIL.Image
+    import PIL._imaging
 
     with suppress(OSError, AttributeError, TypeError):  # a Pillow without libtiff, or one that hides its functions
-        library = ctypes.CDLL(PIL.Image.core.__file__)
+        library = ctypes.CDLL(PIL._imaging.__file__)
         for name in ("TIFFSetErrorHandler", "TIFFSetWarningHandler"):
             handler = getattr(library, name)
             handler.argtypes, handler.restype = [ctypes.c_void_p], ctypes.c_void_p

@@ -663,7 +663,7 @@ class Gallery:
         row = self._known.row(item.id)
         if row >= 0 and self.hidden_folder is not None:
             raise NoPictureError(
-                f"the picture of item {id} is in {str(self.hidden_folder)!r}, which is not below the folder of the index; "
+                f"the picture of item {id} is in {str(self.hidden_folder)!r}, which is not below the index's folder; "
                 f"give pictures={str(self.hidden_folder)!r} to see it."
             )
         if row < 0 or self._known.names is None or self._folder is None:

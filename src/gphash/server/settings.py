@@ -60,7 +60,7 @@ class Settings(NamedTuple):
     max_k: int = 1000
     max_rows: int = 1000
     max_body_bytes: int = 16_000_000
-    max_picture_pixels: int = 32_000_000
+    max_picture_pixels: int = 25_000_000
     max_in_work: int = 256
     max_unread: int = 128
     upload_threads: int = 2
