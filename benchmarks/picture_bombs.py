@@ -4,9 +4,9 @@
     python benchmarks/picture_bombs.py black lossless         # some
     python benchmarks/picture_bombs.py --pixels 64000000      # as if more were allowed
 
-Every kind is asked for by `gphash search`, lies in a folder that `gphash fit` learns from, each a process of its own,
-and is sent to a service, one for all. A kind is answered, or refused with one line; memory is the peak of the process
-(of the service since the picture before), as Linux counts it.
+Every kind is asked for by `gphash search`, a process of its own each time, and sent to a service, one for all; in the
+end all of them lie in the folder that one `gphash fit` learns from. A kind is answered, or refused with one line;
+memory is the peak of the process (of the service since the picture before), as Linux counts it.
 """
 
 import argparse
@@ -76,34 +76,28 @@ def prepare(folder: Path) -> None:
 
 
 def measure(folder: Path, kinds: list[str], pixels: int) -> None:
-    ways = ("search", "fit", "service")
-    print(f"{'kind':26s} {'bytes':>11s}" + "".join(f"   {way:>8s}       s     MB" for way in ways))
-    worst: dict[str, tuple[float, str]] = {}
-    slowest: dict[str, tuple[float, str]] = {}
+    print(f"{'kind':26s} {'bytes':>11s}" + "".join(f"   {way:>8s}       s     MB" for way in ("search", "service")))
+    worst: dict[str, Cost] = {}
+    few = folder / "few" / CLASSES[0]
+    good = (few / "0.png").read_bytes()
     with service(folder) as (client, process):
-        good = (folder / "few" / "dark" / "0.png").read_bytes()
         for kind in ["(a good picture)", *kinds]:
-            name, content = ("good.png", good) if kind not in bombs.KINDS else bombs.make(kind, pixels)
-            path = folder / "few" / "dark" / name
-            path.write_bytes(content)
-            costs = [
-                run(folder, "search", "few.index", str(path))[0],
-                run(folder, "fit", "few", "--bits", "4", "-o", "again.gph")[0],
-                send(client, process, name, content),
-            ]
-            path.unlink()
-            row = "".join(f"   {cost.outcome:>8s} {cost.seconds:7.1f} {cost.megabytes:6.0f}" for cost in costs)
+            name, content = bombs.make(kind, pixels) if kind in bombs.KINDS else ("good.png", good)
+            (few / name).write_bytes(content)
+            costs = {
+                "search": run(folder, "search", "few.index", str(few / name))[0],
+                "service": send(client, process, name, content),
+            }
+            row = "".join(f"   {cost.outcome:>8s} {cost.seconds:7.1f} {cost.megabytes:6.0f}" for cost in costs.values())
             print(f"{kind:26s} {len(content):11,}{row}", flush=True)
-            for way, cost in zip(ways, costs, strict=True):
-                worst[way] = max(worst.get(way, (0, "")), (cost.megabytes, kind))
-                slowest[way] = max(slowest.get(way, (0, "")), (cost.seconds, kind))
+            for way, cost in costs.items():
+                worst[way] = max(worst.get(way, cost), cost, key=lambda one: one.megabytes)
         answers = send(client, process, "good.png", good).outcome
+    worst["fit"], said = run(folder, "fit", "few", "--bits", "4", "-o", "again.gph")
     print(f"\n{len(kinds)} kinds; afterwards the service says of a good picture: {answers}")
-    for way in ways:
-        print(
-            f"{way:8s} most memory {worst[way][0]:5.0f} MB ({worst[way][1]}), longest {slowest[way][0]:5.1f} s "
-            f"({slowest[way][1]})   (aim: at most {AIM} MB)"
-        )
+    print(f"fit with all of them in its folder: {worst['fit'].outcome}; {said.splitlines()[0][:300]} …")
+    for way, cost in worst.items():
+        print(f"{way:8s} at most {cost.megabytes:5.0f} MB   (aim: at most {AIM})")
 
 
 def run(folder: Path, *arguments: str) -> tuple[Cost, str]:
