@@ -1,6 +1,6 @@
 """The service while others keep it waiting: is a well-behaved client still answered, and how quickly?
 
-    python benchmarks/overload.py                        # 512 idle connections, 260 one-byte bodies, 67 slow forms
+    python benchmarks/overload.py                        # 512 idle connections, 260 one-byte bodies, 67 slow forms …
     python benchmarks/overload.py --seconds 3 --alone    # a quick look: each attack alone, not all at once
     python benchmarks/overload.py --attackers 127.0.0.2  # attackers have an address of their own
 
@@ -10,6 +10,7 @@ second after they were closed:
 idle    connections that never say a word
 bodies  searches of which one byte of the body comes, and then nothing
 forms   pictures that come a byte a second
+deaf    searches of which no answer is read; these are not opened again
 
 Meanwhile a well-behaved client asks again and again: a search on a connection of its own, a search on one that stays
 open, a search by a picture, and /healthz. Everything is bounded: so many connections, so many seconds.
@@ -19,6 +20,7 @@ import argparse
 import asyncio
 import contextlib
 import json
+import socket
 import statistics
 import subprocess
 import sys
@@ -26,6 +28,8 @@ import tempfile
 import time
 from collections import Counter
 from pathlib import Path
+
+Counts = tuple[int, int, int, int]  # idle, bodies, forms, deaf
 
 PATIENCE = 5.0  # seconds that the well-behaved client waits for an answer
 PAUSE = 0.02  # between two of its questions
@@ -48,6 +52,8 @@ def with_body(kind: str, body: bytes) -> bytes:
 
 
 PICTURE = PART + b"P5 8 8 255\n" + bytes(range(0, 192, 3)) + b"\r\n--edge--\r\n"
+# An answer that does not fit between the two, and another one that waits for it.
+MUCH = with_body(JSON, json.dumps({"id": 7, "k": 1000}).encode()) + with_body(JSON, SEARCH)
 # What is asked, and whether on a connection that stays open.
 QUESTIONS = {
     "search": (with_body(JSON, SEARCH), False),
@@ -62,14 +68,19 @@ def main() -> None:
     parser.add_argument("--idle", type=int, default=512, help="connections that say nothing (512)")
     parser.add_argument("--bodies", type=int, default=260, help="bodies of which one byte comes (260)")
     parser.add_argument("--forms", type=int, default=67, help="slow forms (67)")
+    parser.add_argument("--deaf", type=int, default=260, help="clients who do not read (260)")
     parser.add_argument("--seconds", type=float, default=8, help="of each attack (8)")
     parser.add_argument("--attackers", default="127.0.0.1", help="address that they come from (127.0.0.1)")
     parser.add_argument("--alone", action="store_true", help="not all at once")
+    parser.add_argument("--attack", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    attacks = {"nobody": (0, 0, 0), "idle": (args.idle, 0, 0), "bodies": (0, args.bodies, 0)}
-    attacks["forms"] = (0, 0, args.forms)
+    if args.attack:
+        asyncio.run(attack(*json.loads(args.attack)))
+        return
+    attacks = {"nobody": (0, 0, 0, 0), "idle": (args.idle, 0, 0, 0), "bodies": (0, args.bodies, 0, 0)}
+    attacks |= {"forms": (0, 0, args.forms, 0), "deaf": (0, 0, 0, args.deaf)}
     if not args.alone:
-        attacks["all at once"] = (args.idle, args.bodies, args.forms)
+        attacks["all at once"] = (args.idle, args.bodies, args.forms, args.deaf)
     with tempfile.TemporaryDirectory() as folder:
         prepare(Path(folder))
         print(f"{'attack':12s} {'asked':18s} answered refused failed   median ms  worst ms")
@@ -120,28 +131,40 @@ def _ready(process: subprocess.Popen[bytes], log: Path) -> int:
     raise RuntimeError(f"the service did not start: {log.read_text()[-2000:]}")
 
 
-async def attacked(port: int, counts: tuple[int, int, int], seconds: float, source: str) -> dict[str, list]:
+async def attacked(port: int, counts: Counts, seconds: float, source: str) -> dict[str, list]:
     """Ask for a while, as everybody else does his worst; for every question, what came of it each time."""
     loop = asyncio.get_running_loop()
     end = loop.time() + seconds
-    n_idle, n_bodies, n_forms = counts
+    # In a process of their own, so that it is the service that is waited for.
+    given = json.dumps([port, counts, seconds, source])
+    attackers = await asyncio.create_subprocess_exec(sys.executable, __file__, "--attack", given)
+    found: dict[str, list] = {name: [] for name in QUESTIONS}
+    client = Client(port)
+    try:
+        await asyncio.sleep(1)  # they come first
+        while loop.time() < end:
+            for name, (message, kept) in QUESTIONS.items():
+                found[name].append(await client.ask(message, kept))
+                await asyncio.sleep(PAUSE)
+    finally:
+        client.close()
+        with contextlib.suppress(ProcessLookupError):
+            attackers.kill()
+        await attackers.wait()
+    return found
+
+
+async def attack(port: int, counts: Counts, seconds: float, source: str) -> None:
+    """Do one's worst for so long."""
+    end = asyncio.get_running_loop().time() + seconds
+    n_idle, n_bodies, n_forms, n_deaf = counts
     one_byte, slow = head("/search", JSON, 100) + b"{", head("/search", FORM, 10_000) + PART
     attackers = [keep(port, b"", b"", end, source) for _ in range(n_idle)]
     attackers += [keep(port, one_byte, b"", end, source) for _ in range(n_bodies)]
     attackers += [keep(port, slow, b"x", end, source) for _ in range(n_forms)]
-    tasks = [asyncio.create_task(one) for one in attackers]
-    await asyncio.sleep(0.2)  # they come first
-    found: dict[str, list] = {name: [] for name in QUESTIONS}
-    client = Client(port)
-    while loop.time() < end:
-        for name, (message, kept) in QUESTIONS.items():
-            found[name].append(await client.ask(message, kept))
-            await asyncio.sleep(PAUSE)
-    client.close()
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-    return found
+    # One after the other: it is their deafness that counts, not the work of so many searches at once.
+    attackers += [ignore(port, MUCH, number * seconds / (2 * n_deaf), end, source) for number in range(n_deaf)]
+    await asyncio.gather(*attackers)
 
 
 async def keep(port: int, first: bytes, more: bytes, end: float, source: str) -> None:
@@ -161,6 +184,20 @@ async def keep(port: int, first: bytes, more: bytes, end: float, source: str) ->
             finally:
                 writer.close()
         await asyncio.sleep(AGAIN)
+
+
+async def ignore(port: int, message: bytes, delay: float, end: float, source: str) -> None:
+    """Ask, and never read."""
+    await asyncio.sleep(delay)
+    loop = asyncio.get_running_loop()
+    with contextlib.closing(socket.socket()) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.setblocking(False)
+        connection.bind((source, 0))
+        with contextlib.suppress(OSError):
+            await loop.sock_connect(connection, ("127.0.0.1", port))
+            await loop.sock_sendall(connection, message)
+            await asyncio.sleep(end - loop.time())
 
 
 class Client:

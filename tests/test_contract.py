@@ -102,7 +102,10 @@ def test_supervision_is_asked_for(name):
 
 
 @pytest.mark.parametrize("name", methods.METHODS)
-@pytest.mark.parametrize(("parameter", "value"), [("n_bits", 0), ("n_jobs", 0), ("random_state", "x")])
+@pytest.mark.parametrize(
+    ("parameter", "value"),
+    [("n_bits", 0), ("n_bits", 1025), ("n_bits", 10**6), ("n_bits", 8.0), ("n_jobs", 0), ("random_state", "x")],
+)
 def test_bad_parameters_are_named(name, parameter, value):
     with pytest.raises(ValueError, match=parameter):
         make(name, **{parameter: value}).fit(digits.X[TRAIN], digits.y[TRAIN])
@@ -115,8 +118,97 @@ def test_an_unknown_method_is_refused_with_a_list():
 
 def test_a_file_of_an_unknown_method_is_refused(tmp_path):
     persistence.write(tmp_path / "x", "model", {"method": "Newcomer"}, {})
-    with pytest.raises(persistence.FormatError, match="'Newcomer'; known are GPHasher"):
+    with pytest.raises(persistence.FormatError, match=r"x' cannot be used: .*'Newcomer'; .*'GPHasher'"):
         gphash.load(tmp_path / "x")
+
+
+def crafted(stored, path, **changes):
+    """The model with other parts, sealed."""
+    parts = {"meta": stored.meta, "arrays": stored.arrays, "remarks": stored.remarks} | changes
+    persistence.write(path, "model", parts["meta"], parts["arrays"], parts["remarks"])
+    return path
+
+
+def refused(path):
+    with pytest.raises(persistence.FormatError, match=r"x\.gph' cannot be used: .*; fit the model again") as caught:
+        gphash.load(path)
+    return str(caught.value)
+
+
+def test_fields_that_are_missing_or_of_another_type_are_refused(fitted, tmp_path):
+    _, hasher = fitted
+    path = tmp_path / "x.gph"
+    hasher.save(path)
+    stored = persistence.read(path)
+    assert gphash.load(crafted(stored, path)).fingerprint_ == hasher.fingerprint_
+    for part in ("meta", "arrays", "remarks"):
+        whole = getattr(stored, part)
+        for name in whole:
+            less = {key: value for key, value in whole.items() if key != name}
+            if name != "uncertainty" or hasattr(hasher, "bit_probabilities"):
+                assert name in refused(crafted(stored, path, **{part: less}))
+            strange = {"arrays": np.zeros(3, "S2"), "meta": [[3]], "remarks": 3}[part]
+            assert name in refused(crafted(stored, path, **{part: {**whole, name: strange}}))
+        assert "'new'" in refused(crafted(stored, path, **{part: {**whole, "new": strange}}))
+
+
+def test_numbers_that_are_none_are_refused(fitted, tmp_path):
+    _, hasher = fitted
+    path = tmp_path / "x.gph"
+    hasher.save(path)
+    stored = persistence.read(path)
+    for name, array in stored.arrays.items():
+        for value in [np.nan, np.inf, -1e300] if array.dtype.kind == "f" else [np.iinfo(array.dtype).max]:
+            if name == "thresholds" and not np.isnan(value):
+                continue
+            spoilt = array.copy()
+            with np.errstate(over="ignore"):
+                spoilt.flat[-1] = value
+            assert name in refused(crafted(stored, path, arrays={**stored.arrays, name: spoilt}))
+        shorter = {**stored.arrays, name: np.ascontiguousarray(array[..., :-1])}
+        refused(crafted(stored, path, arrays=shorter))
+        refused(crafted(stored, path, arrays={**stored.arrays, name: np.ascontiguousarray(array[..., :0])}))
+
+
+def test_a_kernel_is_named_and_in_its_bounds(tmp_path):
+    path = tmp_path / "x.gph"
+    make("sdh", length_scale=0.9, ridge=0.01).fit(digits.X[:60], digits.y[:60]).save(path)
+    stored = persistence.read(path)
+    known = stored.meta["kernel"]
+    assert known == {"name": "squared exponential", "length_scale": 0.9, "signal_scale": 1.0}
+    for kernel in (
+        {**known, "name": "matern"},
+        {**known, "length_scale": 0.0},
+        {**known, "length_scale": -1.0},
+        {**known, "signal_scale": 1e9},
+        {**known, "signal_scale": "4"},
+        {**known, "degree": 2},
+        {"length_scale": 0.9, "signal_scale": 1.0},
+        [0.9, 1.0],
+    ):
+        assert "kernel" in refused(crafted(stored, path, meta={**stored.meta, "kernel": kernel}))
+    far = {**stored.arrays, "Z": stored.arrays["Z"] * np.float32(1e17)}
+    near = {**known, "length_scale": 1e-10}
+    assert "too far apart" in refused(crafted(stored, path, meta={**stored.meta, "kernel": near}, arrays=far))
+
+
+def test_a_model_of_another_length_than_it_says_is_refused(fitted, tmp_path):
+    _, hasher = fitted
+    path = tmp_path / "x.gph"
+    hasher.save(path)
+    stored = persistence.read(path)
+    parameters = {**stored.remarks["parameters"], "n_bits": 9}
+    assert "9 bits" in refused(crafted(stored, path, remarks={**stored.remarks, "parameters": parameters}))
+    with pytest.raises(ValueError, match="n_bits=9 was set after fit"):
+        clone_of(hasher).set_params(n_bits=9).save(tmp_path / "other.gph")
+    assert not (tmp_path / "other.gph").exists()
+
+
+def clone_of(hasher):
+    """A second one that has learned the same."""
+    twin = clone(hasher)
+    twin.__dict__.update(hasher.__dict__)
+    return twin
 
 
 def test_pairs_may_leave_rows_unnamed():

@@ -26,7 +26,7 @@ from gphash.gp import triangular
 from gphash.gp.ep import Shared, Sites
 from gphash.hamming import packing
 from gphash.kernels import SquaredExponential
-from gphash.schema import Array, Each, Fault, Flag, Maybe, Number, Record, Row, Schema, Text, Whole
+from gphash.schema import Array, Each, FaultError, Flag, Maybe, Number, Record, Row, Schema, Text, Whole
 from gphash.selection import Start
 from gphash.state import Latent, State, Sweep
 from gphash.training import Checkpoint, Plan, Settings
@@ -288,37 +288,37 @@ def _check_choices(meta: dict[str, Any], settings: Settings) -> None:
     made = {"unit_length": meta["unit_length"], **meta["kernel"], "pair_weight": meta["pair_weight"]}
     for name in ("unit_length", "length_scale", "signal_scale", "pair_weight"):
         if getattr(settings, name) not in (None, made[name]):
-            raise Fault(f"the field {name!r} is {made[name]!r}, and the run has {getattr(settings, name)!r}")
+            raise FaultError(f"the field {name!r} is {made[name]!r}, and the run has {getattr(settings, name)!r}")
 
 
 def _check_state(checkpoint: Checkpoint, blocks: list[int]) -> None:
     """Refuse a state that training cannot be in."""
     _, start, state, sweeps = checkpoint
     if [sweep.number for sweep in sweeps] != list(range(1, len(sweeps) + 1)):
-        raise Fault("its sweeps are not numbered one after another")
+        raise FaultError("its sweeps are not numbered one after another")
     if (start is None) != (len(sweeps) > 0) or (len(sweeps) > 0 and state is None):
-        raise Fault("it has a start after the first sweep, or none before it")
+        raise FaultError("it has a start after the first sweep, or none before it")
     if start is not None:
         _check_signs("start_signs", start.signs)
         if len(start.signs) > sum(blocks):
-            raise Fault("the array 'start_signs' has more rows than the run")
+            raise FaultError("the array 'start_signs' has more rows than the run")
     if state is None:
         return
     if state.sweep != len(sweeps):
-        raise Fault(f"it is after sweep {state.sweep}, and tells of {len(sweeps)}")
+        raise FaultError(f"it is after sweep {state.sweep}, and tells of {len(sweeps)}")
     if ((state.finished or state.finishing) and not state.frozen) or (state.finished and not sweeps):
-        raise Fault("it says that it is finished, and has not come so far")
+        raise FaultError("it says that it is finished, and has not come so far")
     if [len(latent.signs) for latent in state.latents] not in (blocks, []):
-        raise Fault("its blocks are not those of the run")
+        raise FaultError("its blocks are not those of the run")
     if not state.latents and state.factor is None:
-        raise Fault("the arrays 'signs' and 'factor' are missing, one of which is needed")
+        raise FaultError("the arrays 'signs' and 'factor' are missing, one of which is needed")
     for latent in state.latents:
         _check_signs("signs", latent.signs)
 
 
 def _check_signs(name: str, signs: Signs) -> None:
     if not signs.all():
-        raise Fault(f"the array {name!r} holds 0; it must be made of 1 and −1")
+        raise FaultError(f"the array {name!r} holds 0; it must be made of 1 and −1")
 
 
 def _restore(meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Checkpoint:
@@ -329,6 +329,8 @@ def _restore(meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Checkpoin
         SquaredExponential.from_meta(meta["kernel"]),
         meta["pair_weight"],
     )
+    if len({meta["start"] is None, "start_signs" not in arrays, "start_uncertainty" not in arrays}) > 1:
+        raise FaultError("a part of its start is missing")
     start = None
     if "start_signs" in arrays:
         content = {name.removeprefix("start_"): part for name, part in arrays.items() if name.startswith("start_")}
@@ -341,11 +343,11 @@ def _restore(meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Checkpoin
 def _unpack_state(meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> State:
     """The state that `_pack_state` packed."""
     if sum(meta["blocks"]) != len(arrays.get("signs", ())):
-        raise Fault("the field 'state.blocks' tells of other rows than there are")
+        raise FaultError("the field 'state.blocks' tells of other rows than there are")
     if ("shared_precision" in arrays) != ("shared_cavity" in arrays):
-        raise Fault("one of the arrays 'shared_precision' and 'shared_cavity' is missing")
+        raise FaultError("one of the arrays 'shared_precision' and 'shared_cavity' is missing")
     if "factor" in arrays and not (np.diag(arrays["factor"]) > 0).all():
-        raise Fault("the array 'factor' has a diagonal that is not positive")
+        raise FaultError("the array 'factor' has a diagonal that is not positive")
     ends = np.cumsum(meta["blocks"])[:-1]
 
     def split(name: str) -> list[Any]:

@@ -21,7 +21,7 @@ from gphash.features.descriptor import Descriptor
 from gphash.functions import model as models
 from gphash.functions.model import KIND, Function
 from gphash.hamming import packing
-from gphash.schema import Each, Fault, Maybe, Named, Plain, Record, Rule, Text, Whole
+from gphash.schema import Each, FaultError, Maybe, Named, Plain, Record, Rule, Text, Whole
 
 REMARKS: Mapping[str, Rule] = {
     "parameters": Named(Plain()),
@@ -170,7 +170,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
     @classmethod
     def from_container(cls, stored: persistence.Container) -> Self:
-        """A hasher, ready to encode, from what `save` wrote; a Fault says what is wrong with that."""
+        """A hasher, ready to encode, from what `save` wrote; a FaultError says what is wrong with that."""
         function = models.restore(stored.meta, stored.arrays)
         cls._check_remarks(stored.remarks, function)
         known = cls._get_param_names()
@@ -189,12 +189,12 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         Record({**REMARKS, "learned": cls.LEARNED}).check(remarks, "")
         parameters, names = remarks["parameters"], remarks["feature_names"]
         if parameters.get("n_bits") != function.n_bits:
-            raise Fault(f"it is of {parameters.get('n_bits')!r} bits, and its function of {function.n_bits}")
+            raise FaultError(f"it is of {parameters.get('n_bits')!r} bits, and its function of {function.n_bits}")
         if names is not None and len(names) != function.n_features:
-            raise Fault(f"it has {len(names)} names of features, and its function takes {function.n_features}")
+            raise FaultError(f"it has {len(names)} names of features, and its function takes {function.n_features}")
         Maybe(Whole(-(2**31), 2**31)).check(parameters.get("n_jobs"), "parameters.n_jobs")
         if parameters.get("n_jobs") == 0:
-            raise Fault("the field 'parameters.n_jobs' is 0; it must be another whole number, or nothing")
+            raise FaultError("the field 'parameters.n_jobs' is 0; it must be another whole number, or nothing")
 
     def _margins(self, X: ArrayLike) -> Floats:
         check_is_fitted(self, "hash_function_")

@@ -24,8 +24,9 @@ from gphash.datasets.blocks import ArrayTable, FolderTable, Table
 from gphash.execution.local import BlocksLostError, LocalExecutor, count_jobs
 from gphash.features import inducing
 from gphash.functions.kernel import HashFunction
+from gphash.functions.model import Function
 from gphash.inference import SOLVERS
-from gphash.schema import Each, Named, Number, Record
+from gphash.schema import Each, FaultError, Named, Number, Record
 from gphash.state import Sweep
 from gphash.training import Settings
 
@@ -264,6 +265,12 @@ class GPHasher(Hasher):
         """P(bit = 1) for every bit, [n, n_bits]; at least ½ exactly where `transform` gives 1."""
         check_is_fitted(self, "hash_function_")
         return self.hash_function_.probabilities(validation.features(self, X, reset=False), self.n_jobs)
+
+    @classmethod
+    def _check_remarks(cls, remarks: dict[str, Any], function: Function) -> None:
+        super()._check_remarks(remarks, function)
+        if not function.has_probabilities:
+            raise FaultError("the field 'uncertainty' of arrays is missing")
 
     LEARNED: ClassVar[Record] = Record(
         {"pair_weight": Number(), "sweeps": Each(checkpoints.SWEEP, 1), "seconds": Named(Number(0))}

@@ -11,12 +11,13 @@ import time
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
+locks: Any
 try:
-    import fcntl
+    import fcntl as locks
 except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
+    locks = None
 
 PREFIX = ".gphash-"  # of unfinished files
 LONG_PAST = 86_400  # seconds
@@ -29,8 +30,8 @@ def replacing(path: str | os.PathLike[str], like: Path | None = None) -> Iterato
     """Open a file that takes the place of `path` when it is complete and safely on disk.
 
     After a failure or an interruption `path` is what it was before, and nothing else is left; what a killed process
-    leaves, the next one that writes to the folder removes. A link stays a link: what
-    it points to is replaced. Who may read and write the file stays as it was; of a new one it is as with `like`.
+    leaves, the next one that writes to the folder removes. A link stays a link: what it points to is replaced. Who may
+    read and write the file stays as it was; of a new one it is as with `like`.
     """
     target = Path(os.path.realpath(path))
     if target.is_dir():
@@ -45,7 +46,7 @@ def replacing(path: str | os.PathLike[str], like: Path | None = None) -> Iterato
             yield file
             file.flush()
             os.fsync(file.fileno())
-            if fcntl is None:  # Windows, where a file that is open stays where it is
+            if locks is None:  # Windows, where a file that is open stays where it is
                 file.close()
             os.replace(temporary, target)
     except BaseException:
@@ -65,9 +66,9 @@ def _begin(target: Path) -> tuple[Path, BinaryIO]:
     while True:
         temporary = target.with_name(f"{PREFIX}{_machine()}-{secrets.token_hex(8)}.tmp")
         file = open(temporary, "xb")  # noqa: SIM115, closed by whoever writes it
-        if fcntl is not None:
+        if locks is not None:
             with contextlib.suppress(OSError):  # not every file system has locks
-                fcntl.flock(file, fcntl.LOCK_EX)
+                locks.flock(file, locks.LOCK_EX)
         # Somebody may have come in before the lock, and taken the file for one that was left.
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(file.fileno()), temporary.stat()):
@@ -79,10 +80,10 @@ def sweep(folder: Path) -> None:
     """Remove what killed writers left in a folder."""
     for left in folder.glob(f"{PREFIX}*.tmp"):
         with contextlib.suppress(OSError), open(left, "r+b") as file:
-            if fcntl is not None:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if locks is not None:
+                locks.flock(file, locks.LOCK_EX | locks.LOCK_NB)
             # Of other machines, whose locks may not be seen here, only what is long past.
-            mine = fcntl is not None and left.name.startswith(f"{PREFIX}{_machine()}-")
+            mine = locks is not None and left.name.startswith(f"{PREFIX}{_machine()}-")
             if mine or time.time() - os.fstat(file.fileno()).st_mtime > LONG_PAST:
                 left.unlink()
 

@@ -23,7 +23,7 @@ AGAIN = "make the file again, or get it from where it was made"
 Sizes = dict[str, int]
 
 
-class Fault(FormatError):
+class FaultError(FormatError):
     """What is wrong with a file that `reading` will name."""
 
 
@@ -31,7 +31,7 @@ class Rule(Protocol):
     """What a value has to be."""
 
     def check(self, value: Any, place: str) -> None:
-        """Raise a Fault that names the place if the value is anything else."""
+        """Raise a FaultError that names the place if the value is anything else."""
 
 
 @dataclass(frozen=True)
@@ -174,8 +174,9 @@ class Named:
         """Refuse anything else."""
         if not isinstance(value, dict):
             raise _fault(place, value, "an object with names")
-        for name, one in value.items() if self.rule is not None else ():
-            self.rule.check(one, f"{place}.{name}")
+        if self.rule is not None:
+            for name, one in value.items():
+                self.rule.check(one, f"{place}.{name}")
 
 
 @dataclass(frozen=True)
@@ -268,25 +269,25 @@ def check(
 def _check_names(given: Mapping[str, Any], known: Mapping[str, object], optional: tuple[str, ...], place: str) -> None:
     within = f" of {place}" if place else ""
     if missing := sorted(set(known) - set(given) - set(optional)):
-        raise Fault(f"the field {missing[0]!r}{within} is missing")
+        raise FaultError(f"the field {missing[0]!r}{within} is missing")
     if strange := sorted(set(given) - set(known)):
-        raise Fault(f"the field {strange[0]!r}{within} is unknown")
+        raise FaultError(f"the field {strange[0]!r}{within} is unknown")
 
 
 def _check_array(schema: Schema, name: str, array: NDArray[Any], sizes: Sizes) -> None:
     rule = schema.arrays[name]
     types = (rule.types,) if isinstance(rule.types, str) else rule.types
     if array.dtype.str not in types:
-        raise Fault(f"the array {name!r} is of type {array.dtype.str}; it must be {' or '.join(types)}")
+        raise FaultError(f"the array {name!r} is of type {array.dtype.str}; it must be {' or '.join(types)}")
     if array.ndim != len(rule.shape):
-        raise Fault(f"the array {name!r} has the shape {array.shape}; it must have {len(rule.shape)} sides")
+        raise FaultError(f"the array {name!r} has the shape {array.shape}; it must have {len(rule.shape)} sides")
     for side, length in zip(rule.shape, array.shape, strict=True):
         expected = side if isinstance(side, int) else sizes.setdefault(side, length)
         if length != expected:
-            raise Fault(f"the array {name!r} has the shape {array.shape}; a side ({side}) must be {expected}")
+            raise FaultError(f"the array {name!r} has the shape {array.shape}; a side ({side}) must be {expected}")
         least, most = schema.sides.get(side, (0, 2**62)) if isinstance(side, str) else (0, 2**62)
         if not least <= length <= most:
-            raise Fault(f"the array {name!r} has the shape {array.shape}; {side} must be from {least} to {most}")
+            raise FaultError(f"the array {name!r} has the shape {array.shape}; {side} must be from {least} to {most}")
     check_values(name, array, rule.least, rule.most)
 
 
@@ -297,8 +298,8 @@ def check_values(name: str, array: NDArray[Any], least: float, most: float) -> N
     # A comparison with NaN is false, and the smallest of numbers among which there is one is NaN.
     if array.size and not (least <= array.min() and array.max() <= most):
         if least == -math.inf and most == math.inf:
-            raise Fault(f"the array {name!r} holds NaN")
-        raise Fault(f"the array {name!r} holds values outside of {least:g} to {most:g}, or NaN")
+            raise FaultError(f"the array {name!r} holds NaN")
+        raise FaultError(f"the array {name!r} holds values outside of {least:g} to {most:g}, or NaN")
 
 
 @contextlib.contextmanager
@@ -315,7 +316,7 @@ def reading(path: str | os.PathLike[str], instead: str = AGAIN) -> Iterator[None
     name = os.fspath(path)
     try:
         yield
-    except Fault as fault:
+    except FaultError as fault:
         raise FormatError(f"{name!r} cannot be used: {fault}; {instead}") from fault
     except (FormatError, OSError):
         raise
@@ -323,6 +324,6 @@ def reading(path: str | os.PathLike[str], instead: str = AGAIN) -> Iterator[None
         raise FormatError(f"{name!r} cannot be used: what it holds makes no sense ({error!r}); {instead}") from error
 
 
-def _fault(place: str, value: object, must: str) -> Fault:
+def _fault(place: str, value: object, must: str) -> FaultError:
     shown = repr(value)
-    return Fault(f"the field {place!r} is {shown if len(shown) <= 60 else shown[:57] + '…'}; it must be {must}")
+    return FaultError(f"the field {place!r} is {shown if len(shown) <= 60 else shown[:57] + '…'}; it must be {must}")

@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from gphash import persistence
+from gphash import methods, persistence
 from gphash.baselines import binary_cut, boosted_trees
 from gphash.baselines.binary_cut import Block
 from gphash.baselines.fasthash import FastHash
 from gphash.coding import similarity
 from gphash.execution.local import LocalExecutor, SerialExecutor
+from gphash.persistence import FormatError
 from tests import digits
 
 QUICK = {"n_bits": 8, "n_trees": 20, "depth": 3, "random_state": 0}
@@ -330,3 +331,14 @@ class TestFastHash:
     def test_bad_parameters(self, bad, message):
         with pytest.raises(ValueError, match=message):
             FastHash(**QUICK | bad).fit(digits.X[TRAIN], digits.y[TRAIN])
+
+
+@pytest.mark.parametrize("shape", [(4, 3, 0), (4, 0, 3), (0, 3, 3), (4, 3, 2), (4, 3, 2047)], ids=str)
+def test_trees_that_are_none_are_refused(tmp_path, shape):
+    leaves = (*shape[:2], shape[2] + 1)
+    arrays = {"features": np.zeros(shape, np.uint32), "thresholds": np.zeros(shape), "values": np.zeros(leaves)}
+    meta = {"method": "FastHash", "n_features": 5}
+    remarks = {"parameters": {"n_bits": shape[0]}, "feature_names": None, "learned": {}, "origin": None}
+    persistence.write(tmp_path / "a.gph", "model", meta, arrays, remarks)
+    with pytest.raises(FormatError, match=r"a\.gph' cannot be used"):
+        methods.load(tmp_path / "a.gph")

@@ -320,3 +320,12 @@ def test_a_million_items_are_listed_by_bucket(model, tmp_path):
     gallery = Gallery.open(tmp_path / "many.index", model=model)
     found = gallery.buckets()
     assert found[0].size == np.bincount(packed[:, 0]).max()
+
+
+def test_a_query_may_do_without_probabilities(gallery):
+    for given in ({"id": 3}, {"features": SOURCE.X[5]}):
+        full, bare = gallery.query(**given), gallery.query(**given, certainty=False)
+        assert full.probabilities is not None
+        assert bare.probabilities is None
+        np.testing.assert_array_equal(full.code, bare.code)
+        assert (full.id, full.labels) == (bare.id, bare.labels)

@@ -713,7 +713,7 @@ def test_arrays_that_do_not_go_together_are_refused(tmp_path, name, value):
     persistence.write(tmp_path / "good", storage.KIND, meta, arrays)
     assert len(HammingIndex.open(tmp_path / "good")) == 3
     persistence.write(tmp_path / "bad", storage.KIND, meta, {**arrays, name: value})
-    with pytest.raises(FormatError, match="bad' cannot be used: .*; build the index again"):
+    with pytest.raises(FormatError, match=r"bad' cannot be used: .*; build the index again"):
         HammingIndex.open(tmp_path / "bad")
 
 

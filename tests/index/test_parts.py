@@ -166,7 +166,7 @@ def test_a_manifest_that_is_none_is_refused(made, change, complaint):
     with pytest.raises(FormatError, match="is no file of the folder"):
         read_manifest(folder)
     (folder / MANIFEST).write_text("[" + "]")
-    with pytest.raises(FormatError, match="manifest.json' cannot be used"):
+    with pytest.raises(FormatError, match=r"manifest\.json' cannot be used"):
         read_manifest(folder)
     told["blocks"][0] |= {"file": "0.index", "stop": told["blocks"][0]["stop"] + 1}
     (folder / MANIFEST).write_text(json.dumps(told))

@@ -72,6 +72,14 @@ def test_head_where_there_is_no_get(app):
     assert ask(app, "POST", "/healthz").headers["allow"] == "GET, HEAD"
 
 
+def test_a_picture_that_is_too_large_keeps_the_connection(built):
+    """All of it has come: there is nothing to wait for, and nothing that could be taken for another request."""
+    app = create_app(built / "digits.index", Settings(max_picture_pixels=50, **QUIET))
+    answer = ask(app, "POST", "/search", files={"picture": b"P5 8 8 255\n" + bytes(64)})
+    assert error_of(answer, 413)[0] == "picture_too_large"
+    assert "connection" not in answer.headers
+
+
 NO_NUMBERS = ["1_0", " 1", "1 ", "+1", "1.0", "1e0", "01", "-0", "٣", "１", "0x1", "", "--1", "1\u2009", "9" * 5000]
 
 

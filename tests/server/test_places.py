@@ -18,10 +18,13 @@ SEARCH = json.dumps({"id": 7, "k": 2}).encode()
 
 
 class Sender:
-    """A client of the application itself, who sends what he is told to and no more."""
+    """A client of the application itself, who sends what he is told to and no more, and may never read."""
 
-    def __init__(self, app, *parts, address="10.0.0.1", kind=JSON, path="/search"):
+    def __init__(self, app, *parts, address="10.0.0.1", kind=JSON, path="/search", deaf=False):
         self.status, self.headers = None, {}
+        self._reads = asyncio.Event()
+        if not deaf:
+            self._reads.set()
         self._parts = asyncio.Queue()
         for number, part in enumerate(parts):
             self.send(part, more=number + 1 < len(parts))
@@ -33,6 +36,7 @@ class Sender:
         self._parts.put_nowait({"type": "http.request", "body": part, "more_body": more})
 
     async def _take(self, message):
+        await self._reads.wait()
         if message["type"] == "http.response.start":
             self.status, self.headers = message["status"], dict(message["headers"])
 
@@ -128,6 +132,23 @@ def test_the_slowest_is_given_up(app):
     asyncio.run(story())
 
 
+def test_whoever_never_reads_keeps_no_place_and_is_left(built):
+    chosen = Settings(hosts=("localhost",), log_requests=False, max_in_work=1, send_seconds=0.3)
+    app = create_app(built / "digits.index", chosen)
+
+    async def story():
+        deaf = Sender(app, SEARCH, deaf=True)
+        await asyncio.sleep(0.1)
+        quick = Sender(app, SEARCH)
+        await quick.task
+        assert quick.status == 200
+        assert not deaf.task.done()
+        await deaf.task
+        assert b'status="499"' in metrics_of(app).text()
+
+    asyncio.run(story())
+
+
 def test_memory_for_bodies_has_an_end(built, monkeypatch):
     monkeypatch.setattr(places, "LARGEST_BODIES", 2)
     chosen = Settings(hosts=("localhost",), log_requests=False, max_body_bytes=100_000)
@@ -171,7 +192,7 @@ def overload():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("counts", [(512, 0, 0), (0, 260, 0), (0, 0, 67), (512, 260, 67)])
+@pytest.mark.parametrize("counts", [(512, 0, 0, 0), (0, 260, 0, 0), (0, 0, 67, 0), (512, 260, 67, 0)])
 def test_everybody_else_is_answered(built, tmp_path, counts):
     with Process(built / "digits.index", tmp_path, log_requests=False) as process, process.connect() as client:
         found = asyncio.run(overload().attacked(client.port, counts, 3.0, "127.0.0.1"))

@@ -161,7 +161,7 @@ def shop(conninfo, connection, name, request):
     ("where", "params", "keep"),
     [
         ("price < %s", [10], lambda price, kind: price < 10),
-        ("item.price = %s AND item.code = %s -- a remark", (3, "c3"), lambda price, kind: price == 3 and kind == 3),
+        ("item.price = %s AND (item.code = %s)", (3, "c3"), lambda price, kind: price == 3 and kind == 3),
         ("code = ANY(%s) AND note LIKE '{%%' AND note = '{50%%}'", [["c1", "c2"]], lambda price, kind: kind in (1, 2)),
         ("price < 0 OR code = 'nothing'", [], lambda price, kind: False),
     ],

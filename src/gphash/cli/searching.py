@@ -167,7 +167,7 @@ def search(
                 one,
                 gallery.search(one, k, ranking=ranking.value, radius=radius, allowed=label, others=one.id is not None),
             )
-            for name, one in _queries(gallery, query, seed)
+            for name, one in _queries(gallery, query, seed, as_json or ranking is Ranking.EXPECTED)
         ]
         if show is not None:
             _draw(gallery, results, query, show)
@@ -264,21 +264,21 @@ def _row_name(path: str, number: int, n_rows: int) -> str:
     return path if n_rows == 1 else f"{path}, row {number}"
 
 
-def _queries(gallery: "Gallery", text: str, seed: int | None) -> "Iterator[tuple[str, Query]]":
-    """Queries by their names."""
+def _queries(gallery: "Gallery", text: str, seed: int | None, certainty: bool) -> "Iterator[tuple[str, Query]]":
+    """Queries by their names, with the probabilities of their bits if these are wanted."""
     if text == "random":
         chosen = gallery.random_id(seed)
-        yield f"id:{chosen}", gallery.query(id=chosen)
+        yield f"id:{chosen}", gallery.query(id=chosen, certainty=certainty)
     elif text.startswith("id:"):
-        yield text, gallery.query(id=_id(text))
+        yield text, gallery.query(id=_id(text), certainty=certainty)
     elif not Path(text).is_file():
         raise ValueError(f"QUERY {text!r} is no file; give a picture, a file .npy, id:NUMBER, or random.")
     elif Path(text).suffix == ".npy":
         rows = _rows(text)
         for number, row in enumerate(rows):
-            yield _row_name(text, number, len(rows)), gallery.query(features=row)
+            yield _row_name(text, number, len(rows)), gallery.query(features=row, certainty=certainty)
     else:
-        yield text, gallery.query(picture=Path(text))
+        yield text, gallery.query(picture=Path(text), certainty=certainty)
 
 
 def _id(text: str) -> int:

@@ -19,6 +19,7 @@ from gphash.arrays import Floats, Indices
 SCALES, ORIENTATIONS, BLOCKS = 4, 8, 4
 LONGEST = 256  # pixels; longer pictures are reduced to it
 DIMENSION = SCALES * ORIENTATIONS * BLOCKS * BLOCKS
+LONGEST = 256  # pixels; longer pictures are reduced to it
 BORDER = 5  # mirrored around the image for the whitening, pixels
 
 _CUTOFF = 4.0  # of the whitening, cycles per image

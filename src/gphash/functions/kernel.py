@@ -136,7 +136,7 @@ class HashFunction:
 
 
 def restore(meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> HashFunction:
-    """Hash function from its content; a Fault says what is wrong with that."""
+    """Hash function from its content; a FaultError says what is wrong with that."""
     schema.check(SCHEMA, meta, arrays)
     scaled = Scaling(arrays["scaling_mean"], meta["unit_length"])
     kernel = SquaredExponential.from_meta(meta["kernel"])
@@ -144,7 +144,7 @@ def restore(meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> HashFuncti
     with np.errstate(over="ignore", invalid="ignore"):
         finite = bool(np.isfinite(function.landmarks.augmented).all() and np.isfinite(function.doubt).all())
     if not finite:
-        raise schema.Fault("the inducing inputs 'Z' are too far apart for the length scale of the kernel")
+        raise schema.FaultError("the inducing inputs 'Z' are too far apart for the length scale of the kernel")
     return function
 
 

@@ -81,6 +81,6 @@ class LinearFunction:
 
 
 def restore(meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> LinearFunction:
-    """A linear function from its content; a Fault says what is wrong with that."""
+    """A linear function from its content; a FaultError says what is wrong with that."""
     schema.check(SCHEMA, meta, arrays)
     return LinearFunction(Scaling(arrays["scaling_mean"], meta["unit_length"]), arrays["weights"], arrays["offset"])

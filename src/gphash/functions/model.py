@@ -132,13 +132,13 @@ def load(path: str | os.PathLike[str], n_jobs: int | None = -1) -> Model:
 
 
 def descriptor_of(remarks: dict[str, Any], function: Function) -> Descriptor | None:
-    """How the pictures were described that a function was learned from; a Fault if that cannot be."""
+    """How the pictures were described that a function was learned from; a FaultError if that cannot be."""
     try:
         found = Descriptor.from_meta(remarks.get("descriptor"))
     except ValueError as error:
-        raise schema.Fault(str(error)) from error
+        raise schema.FaultError(str(error)) from error
     if found is not None and found.n_features != function.n_features:
-        raise schema.Fault(f"it was trained on {found}, {found.n_features} numbers, and takes {function.n_features}")
+        raise schema.FaultError(f"it was trained on {found}, and takes {function.n_features} numbers")
     return found
 
 
@@ -149,7 +149,7 @@ def content(function: Function, method: str) -> tuple[dict[str, Any], dict[str, 
 
 
 def restore(meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Function:
-    """The hash function from what `content` gave; a Fault says what is wrong with that."""
+    """The hash function from what `content` gave; a FaultError says what is wrong with that."""
     for name, rule in (("method", Text()), ("form", Text(tuple(FORMS)))):
         rule.check(meta.get(name), name)
     own = {name: value for name, value in meta.items() if name not in ("method", "form")}

@@ -101,7 +101,7 @@ class SinusoidFunction:
 
 
 def restore(meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> SinusoidFunction:
-    """The function from its content; a Fault says what is wrong with that."""
+    """The function from its content; a FaultError says what is wrong with that."""
     sizes = schema.check(SCHEMA, meta, arrays)
     schema.check_values("dimension", arrays["dimension"], 0, sizes["components"] - 1)
     parts = (arrays[name] for name in ("directions", "least", "extent", "dimension", "frequency"))

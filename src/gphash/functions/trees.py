@@ -80,11 +80,13 @@ class TreesFunction:
 
 
 def restore(meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> TreesFunction:
-    """The function from its content; a Fault says what is wrong with that, lest the compiled walk leave its arrays."""
+    """The function from its content; a FaultError says what is wrong, lest the compiled walk leave its arrays."""
     sizes = schema.check(SCHEMA, meta, arrays)
     schema.check_values("features", arrays["features"], 0, meta["n_features"] - 1)
     if sizes["leaves"] not in [2**depth for depth in range(1, DEEPEST + 1)] or sizes["nodes"] != sizes["leaves"] - 1:
-        raise schema.Fault(f"its trees have {sizes['nodes']} nodes and {sizes['leaves']} leaves, which are no trees")
+        raise schema.FaultError(
+            f"its trees have {sizes['nodes']} nodes and {sizes['leaves']} leaves, which are no trees"
+        )
     return TreesFunction(Trees(**{name: arrays[name] for name in Trees._fields}), meta["n_features"])
 
 

@@ -311,8 +311,9 @@ class Gallery:
         picture: bytes | Location | None = None,
         id: int | None = None,
         code: ArrayLike | str | None = None,
+        certainty: bool = True,
     ) -> Query:
-        """What to search for; give exactly one of the four.
+        """What to search for; give exactly one of the first four.
 
         Parameters
         ----------
@@ -325,6 +326,8 @@ class Gallery:
             is one.
         code
             Packed, uint8 [bytes], or zeros and ones as a text.
+        certainty
+            Whether the probabilities of its bits are to be known, too; ranking by Hamming distance can do without.
         """
         given = {"features": features, "picture": picture, "id": id, "code": code}
         names = [name for name, value in given.items() if value is not None]
@@ -333,10 +336,12 @@ class Gallery:
                 f"{' and '.join(names) or 'nothing'} given; give exactly one of features, picture, id and code."
             )
         if id is not None:
-            return self._query_by_id(id)
+            return self._query_by_id(id, certainty)
         if code is not None:
             return Query(self._checked_code(code), None)
         row = self.describe(picture) if picture is not None else self._single(features)
+        if not certainty:
+            return Query(self.model.encode(self._checked_features(row[None]))[0], None)
         packed, chances = self.encode(row[None])
         return Query(packed[0], None if chances is None else chances[0])
 
@@ -632,11 +637,12 @@ class Gallery:
         relevant = self.is_relevant(query, item)
         return Neighbour(item.id, distance, item.labels, item.bits, relevant, item.has_picture, item.name)
 
-    def _query_by_id(self, id: int) -> Query:
+    def _query_by_id(self, id: int, certainty: bool) -> Query:
         item = self.item(id)
         code = _code(item.bits)
         record = self._records.get(item.id)
-        if not self.has_probabilities or self.descriptor is None or (record is not None and not record.described):
+        told = self.has_probabilities and certainty and (record is None or record.described)
+        if self.descriptor is None or not told:
             return Query(code, None, item.labels, item.id)
         try:
             pixels = self._stored_pixels(id)

@@ -21,7 +21,7 @@ from gphash.datasets.dataset import Images
 from gphash.features.descriptor import Descriptor
 from gphash.gallery.records import NoPictureError
 from gphash.hamming.packing import MOST_BITS
-from gphash.schema import Array, Digest, Each, Fault, Maybe, Name, Named, Schema, Text
+from gphash.schema import Array, Digest, Each, FaultError, Maybe, Name, Named, Schema, Text
 
 if TYPE_CHECKING:
     from gphash.datasets.sources import Source
@@ -211,7 +211,7 @@ def read(path: Path) -> Items:
         ids = arrays["ids"]
         order = None if (ids[1:] > ids[:-1]).all() else np.argsort(ids, kind="stable")
         if order is not None and not (ids[order[1:]] > ids[order[:-1]]).all():
-            raise Fault("it has an id twice")
+            raise FaultError("it has an id twice")
         return Items(
             stored.fingerprint,
             meta["model"],
@@ -234,20 +234,23 @@ def _check(meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
         arrays["coloured"] = arrays.pop("pixels")
     sizes = schema.check(SCHEMA, meta, arrays)
     if len({"pixels", "coloured", "names"} & set(arrays)) > 1 or {"labels", "tags"} <= set(arrays):
-        raise Fault("it has pictures or labels in two ways")
+        raise FaultError("it has pictures or labels in two ways")
     if "labels" in arrays:
         schema.check_values("labels", arrays["labels"], UNKNOWN, len(meta["classes"]) - 1)
     if sizes.get("classes", len(meta["classes"])) != len(meta["classes"]):
-        raise Fault(f"it has {sizes['classes']} tags, and names of {len(meta['classes'])}")
+        raise FaultError(f"it has {sizes['classes']} tags, and names of {len(meta['classes'])}")
+    for name in ("model", "folder"):
+        if meta[name] is not None and os.path.isabs(meta[name]):
+            raise FaultError(f"the field {name!r} is {meta[name]!r}; only what is relative to the index is followed")
     if ("names" in arrays) != ("offsets" in arrays) or ("names" in arrays) != (meta["folder"] is not None):
-        raise Fault("it has some of folder, names and offsets of pictures, and not all")
+        raise FaultError("it has some of folder, names and offsets of pictures, and not all")
     if (bounds := arrays.get("offsets")) is not None and (
         sizes["offsets"] != sizes["items"] + 1
         or int(bounds[0]) != 0
         or int(bounds[-1]) != len(arrays["names"])
         or not (bounds[1:] >= bounds[:-1]).all()
     ):
-        raise Fault("its offsets do not divide the names of pictures among its items")
+        raise FaultError("its offsets do not divide the names of pictures among its items")
 
 
 def fault(

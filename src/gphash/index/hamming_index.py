@@ -15,7 +15,7 @@ from gphash.index import checks, costs, engines, filters, journal, ranking, stor
 from gphash.index.contents import Contents, Filter, Part, Stats
 from gphash.index.filters import Allowed
 from gphash.persistence import FormatError
-from gphash.schema import Fault
+from gphash.schema import FaultError
 
 
 class Neighbours(NamedTuple):
@@ -475,4 +475,4 @@ def _check_turns(contents: Contents, numbers: NDArray[np.int64], added: NDArray[
     if (wrong := there == adds).any():
         place = int(np.flatnonzero(wrong)[0])
         what = "adds an item that is there" if adds[place] else "removes an item that is not there"
-        raise Fault(f"it {what} (id {ids[place]})")
+        raise FaultError(f"it {what} (id {ids[place]})")

@@ -22,7 +22,7 @@ from gphash.index.buckets import Buckets, Words
 from gphash.index.contents import Contents, Part
 from gphash.index.hamming_index import HammingIndex
 from gphash.persistence import FormatError
-from gphash.schema import Each, Fault, Flag, Maybe, Name, Record, Text, Whole
+from gphash.schema import Each, FaultError, Flag, Maybe, Name, Record, Text, Whole
 from gphash.version import __version__
 
 MANIFEST, MODEL = "manifest.json", "model.gph"
@@ -146,7 +146,9 @@ def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
         blocks = tuple(BlockFile(**one) for one in told["blocks"])
         for one, before in zip(blocks, (0, *(block.stop for block in blocks)), strict=False):
             if one.start != before or one.stop < one.start or Path(one.file).name != one.file:
-                raise Fault(f"its block {one.name!r} does not follow the one before it, or is no file of the folder")
+                raise FaultError(
+                    f"its block {one.name!r} does not follow the one before it, or is no file of the folder"
+                )
         return Manifest(told["kind"], told["model"], told["n_bits"], told["source"], blocks)
 
 

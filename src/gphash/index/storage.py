@@ -22,10 +22,10 @@ from gphash.index import buckets as bucketing
 from gphash.index import journal
 from gphash.index.buckets import Buckets
 from gphash.persistence import FormatError
-from gphash.schema import Array, Digest, Fault, Maybe, Schema, Text, Whole
+from gphash.schema import Array, Digest, FaultError, Maybe, Rule, Schema, Text, Whole
 
 KIND = "index"
-META = {
+META: dict[str, Rule] = {
     "n_bits": Whole(1, packing.MOST_BITS),
     "model": Maybe(Text()),
     "folded": Maybe(Digest()),
@@ -258,10 +258,10 @@ def _buckets(path: Path, stored: persistence.Container) -> Buckets:
         }
         sizes = schema.check(Schema(META, arrays), stored.meta, stored.arrays)
         if sizes["starts"] != sizes["codes"] + 1:
-            raise Fault(f"it has {sizes['starts']} starts for {sizes['codes']} codes")
+            raise FaultError(f"it has {sizes['starts']} starts for {sizes['codes']} codes")
         codes, starts, ids = (np.asarray(stored.arrays[name]) for name in ("codes", "starts", "ids"))
         if fault := bucketing.fault(codes, starts, ids, n_bits):
-            raise Fault(fault)
+            raise FaultError(fault)
         return bucketing.build(codes, starts, ids)
 
 

@@ -59,6 +59,7 @@ class Service:
         self._work = ThreadPoolExecutor(WORKERS, "gphash-work")
         self._pictures = ThreadPoolExecutor(WORKERS, "gphash-pictures")
         self._describe = ThreadPoolExecutor(settings.upload_threads, "gphash-describe")
+        self.is_compiling = False
         self._uploads = 0
         self._unfinished: set[Future[Any]] = set()
 
@@ -107,10 +108,20 @@ class Service:
             if self.state == "loading":
                 self.state = "ready"
                 self.when_ready()
+            self._compile(gallery)
+
+    def _compile(self, gallery: Gallery) -> None:
+        """Get the compiled search ready; searches are in numpy until it is, and a stop does not wait for it."""
+
+        def compile_search() -> None:
             try:
-                await self.work(gallery.index.warm)  # searches are in numpy until this is done
+                gallery.index.warm()
             except Exception as error:
                 logs.crash("the compiled search cannot be had", error)
+            self.is_compiling = False
+
+        self.is_compiling = True
+        threading.Thread(target=compile_search, name="gphash-compile", daemon=True).start()
 
     async def work(self, task: Callable[[], T]) -> T:
         """Do something that takes a while."""

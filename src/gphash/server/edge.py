@@ -89,6 +89,10 @@ class Edge:
         # Routes are matched by patterns, for which a line may end before its last character.
         if CONTROL.search(path):
             raise Failure(400, "bad_path", "the path has control characters.")
+        # A proxy before us may believe the other one, and take the rest for somebody else's request.
+        if b"transfer-encoding" in headers and b"content-length" in headers:
+            message = "the body has two lengths (Content-Length and Transfer-Encoding); give one of them."
+            raise Failure(400, "two_lengths", message, headers={"Connection": "close"})
         _check_site(method, path, headers)
         if path in SIGNS_OF_LIFE:
             return False

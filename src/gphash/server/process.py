@@ -147,7 +147,7 @@ def run(gallery_path: str | os.PathLike[str], settings: Settings, tell: Callable
         server = _Server(config, service)
         server.run(sockets=[listener])
     logs.event("stopped", unfinished=service.n_unfinished)
-    if service.n_unfinished:
+    if service.n_unfinished or service.is_compiling:
         # Python would wait for these threads, however long they take.
         sys.stdout.flush()
         os._exit(INTERRUPTED if server.interrupted else 0)

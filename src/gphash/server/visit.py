@@ -55,6 +55,7 @@ class Visit:
         self._client = str(scope["client"][0]) if scope.get("client") else ""
         self._bodiless = scope["method"] == "HEAD"
         self._arrival: Arrival | None = None
+        self._has_come = False
         self._working = False
 
     def begin(self) -> None:
@@ -68,19 +69,24 @@ class Visit:
 
     def leave(self) -> None:
         """Give back what was taken."""
-        if self._working:
-            self._places.end()
+        self._end()
         if self._arrival is not None:
             self._places.forget(self._arrival)
 
+    def _end(self) -> None:
+        if self._working:
+            self._working = False
+            self._places.end()
+
     async def receive(self) -> Message:
         """The next message of the client."""
-        if (arrival := self._arrival) is None or self._working:
+        if (arrival := self._arrival) is None or self._has_come:
             return await self._receive()
         message = await self._awaited(arrival)
         self._places.take(arrival, len(message.get("body", b"")))
         if not message.get("more_body", False):
             self._places.arrived(arrival)
+            self._has_come = True
             if message["type"] == "http.request":
                 self.begin()
         return message
@@ -100,11 +106,12 @@ class Visit:
         """Send a message to the client."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
+            self._end()  # What is left is up to the client, who may never read.
             closing = [CLOSE] if self._is_stopping() and CLOSE not in message["headers"] else []
             message["headers"] = [*message["headers"], *HEADERS, *closing]
         elif self._bodiless:
             message["body"] = b""
-        # A client that asks on and on and never reads would otherwise keep its place for ever.
+        # A client that asks on and on and never reads would otherwise be kept for ever.
         try:
             async with asyncio.timeout(self._send_seconds):
                 await self._send(message)
@@ -117,15 +124,15 @@ class Visit:
         A connection that is closed while the client sends is reset, and the client would never see the answer.
         """
         content = failure.content()
-        too_large = failure.status == 413
+        coming = failure.status == 413 and not self._has_come
         given_up = self._arrival is not None and self._arrival.given_up
         headers = {"Content-Type": "application/json", "Content-Length": str(len(content)), **failure.headers}
         raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
-        if too_large or given_up or failure.status == 408:
+        if coming or given_up or failure.status == 408:
             raw.append(CLOSE)
         await self.send({"type": "http.response.start", "status": failure.status, "headers": raw})
-        await self.send({"type": "http.response.body", "body": content, "more_body": too_large})
-        if too_large:
+        await self.send({"type": "http.response.body", "body": content, "more_body": coming})
+        if coming:
             await self._drain(drain)
             await self.send({"type": "http.response.body", "body": b"", "more_body": False})
 
