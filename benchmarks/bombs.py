@@ -223,7 +223,7 @@ def progressive(pixels: int) -> bytes:
 
 @kind("jpg")
 def four_inks(pixels: int) -> bytes:
-    return saved("CMYK", (side(2 * pixels), side(2 * pixels)), "JPEG", progressive=True)
+    return saved("CMYK", (side(pixels), side(pixels)), "JPEG", progressive=True)
 
 
 @kind("jpg")

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
 MAX_PIXELS = 25_000_000
-SPARED = {"JPEG": 2, "MPO": 2}  # times as many are allowed where the decoder reduces
+SPARED = 2  # times as many of a JPEG, which the decoder reduces, unless it is one for printers, of four inks
 MAX_BYTES = 256_000_000
 MAX_SLOW_BYTES = 2_000_000  # of what Pillow decodes in Python: a megabyte takes half a second
 MAX_RATIO = 64  # of the sides
@@ -177,7 +177,8 @@ def _opened(source: Source, max_pixels: int, use: Any) -> Any:
         _check_tiff(opened, label)
         with pillow.open(opened, formats=formats) as image:
             width, height = image.size
-            most = max_pixels * SPARED.get(image.format, 1)
+            is_spared = image.format in ("JPEG", "MPO") and image.mode != "CMYK"
+            most = SPARED * max_pixels if is_spared else max_pixels
             if width * height > most:
                 raise TooManyPixelsError(f"{label} has {width} × {height} pixels; allowed are at most {most}")
             if min(width, height) < MIN_SIDE:
