@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
 MAX_PIXELS = 25_000_000
 SPARED = 2  # times as many of a JPEG, which the decoder reduces, unless it is one for printers, of four inks
-MAX_BYTES = 256_000_000
+MAX_BYTES = 4 * MAX_PIXELS  # what lies beside the pixels is held, too, up to four times
 MAX_SLOW_BYTES = 2_000_000  # of what Pillow decodes in Python: a megabyte takes half a second
 MAX_RATIO = 64  # of the sides
 MAX_SCANS = 100  # of a JPEG; each is a pass over all of its pixels, and files in earnest have about ten
