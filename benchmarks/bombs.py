@@ -44,10 +44,9 @@ def chunk(name: bytes, data: bytes) -> bytes:
 
 def zeros(n_bytes: int) -> bytes:
     """So many zeros, compressed."""
-    packer, packed = zlib.compressobj(9), []
-    for start in range(0, n_bytes, MEGABYTE):
-        packed.append(packer.compress(bytes(min(MEGABYTE, n_bytes - start))))
-    return b"".join([*packed, packer.flush()])
+    packer = zlib.compressobj(9)
+    parts = (min(MEGABYTE, n_bytes - start) for start in range(0, n_bytes, MEGABYTE))
+    return b"".join([packer.compress(bytes(part)) for part in parts]) + packer.flush()
 
 
 def png(
@@ -224,7 +223,7 @@ def progressive(pixels: int) -> bytes:
 
 @kind("jpg")
 def four_inks(pixels: int) -> bytes:
-    return saved("CMYK", (side(2 * pixels), side(2 * pixels)), "JPEG", progressive=True)
+    return saved("CMYK", (side(pixels), side(pixels)), "JPEG", progressive=True)
 
 
 @kind("jpg")

@@ -17,6 +17,7 @@ from gphash import persistence, validation
 from gphash.arrays import Floats
 from gphash.coding.similarity import PairGraph, Pairs, Signatures
 from gphash.evaluation import metrics, retrieval
+from gphash.features.descriptor import Descriptor
 from gphash.functions import model as models
 from gphash.functions.model import KIND, Function
 from gphash.hamming import packing
@@ -26,6 +27,7 @@ REMARKS: Mapping[str, Rule] = {
     "parameters": Named(Plain()),
     "feature_names": Maybe(Each(Text())),
     "origin": Maybe(Named()),
+    "descriptor": Maybe(Named()),
 }
 """What a file remarks about any model."""
 
@@ -44,6 +46,9 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
     LEARNED: ClassVar[Record] = Record({})
     """What `_remarks` gives."""
+
+    descriptor_: Descriptor | None = None
+    """How the pictures were described that the model was trained with, if a file says so."""
 
     hash_function_: Function
     n_bits: int
@@ -119,7 +124,12 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         check_is_fitted(self, "hash_function_")
         return persistence.fingerprint(KIND, *self._content())
 
-    def save(self, path: str | os.PathLike[str], origin: dict[str, Any] | None = None) -> str:
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        origin: dict[str, Any] | None = None,
+        descriptor: Descriptor | None = None,
+    ) -> str:
         """Write the model to one file and return its fingerprint; an old file is replaced only by a complete one.
 
         Parameters
@@ -128,6 +138,9 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             The file.
         origin
             Anything worth keeping about what the model was learned from, in JSON's types; codes do not depend on it.
+        descriptor
+            How pictures were made into the rows it was learned from: pictures that are described in another way are
+            then refused. A model that was read from a file keeps what that said.
         """
         check_is_fitted(self, "hash_function_")
         persistence.check_replaceable(path, KIND)
@@ -139,6 +152,9 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         given = self.get_params(deep=False).items()
         parameters = {name: value for name, value in given if name not in self.whereabouts and _plain(value)}
         remarks = {"parameters": parameters, "feature_names": names, "learned": self._remarks(), "origin": origin}
+        known = descriptor or self.descriptor_
+        remarks["descriptor"] = None if known is None else known.to_meta()
+        models.descriptor_of(remarks, self.hash_function_)
         return persistence.write(path, KIND, *self._content(), remarks)
 
     def _content(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
@@ -160,6 +176,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         known = cls._get_param_names()
         hasher = cls(**{name: value for name, value in stored.remarks["parameters"].items() if name in known})
         hasher.hash_function_ = function
+        hasher.descriptor_ = models.descriptor_of(stored.remarks, function)
         hasher.n_features_in_ = function.n_features
         if stored.remarks["feature_names"] is not None:
             hasher.feature_names_in_ = np.array(stored.remarks["feature_names"], dtype=object)

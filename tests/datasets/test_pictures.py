@@ -163,6 +163,8 @@ def test_a_jpeg_may_have_twice_the_pixels():
     assert pictures.check(content, max_pixels=300) == (20, 30)
     with pytest.raises(pictures.TooManyPixelsError, match="allowed are at most 598"):
         pictures.check(content, max_pixels=299)
+    with pytest.raises(pictures.TooManyPixelsError, match="allowed are at most 599"):
+        pictures.check(encoded(Image.fromarray(PIXELS).convert("CMYK"), "JPEG"), max_pixels=599)
 
 
 def test_the_file_is_bounded(tmp_path, monkeypatch):

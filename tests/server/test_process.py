@@ -16,9 +16,11 @@ import pytest
 from gphash import GPHasher
 from gphash.datasets import sources
 from gphash.gallery.gallery import Gallery
+from gphash.server import process
 from gphash.server.settings import Settings
 from gphash.server.shelf import Shelf
 from tests.digits import QUICK
+from tests.gallery import sources as small
 from tests.server.conftest import N_BITS, Process, error_of, pipelined, serving, until
 
 
@@ -391,3 +393,17 @@ def test_two_writers_are_one_too_many(index):
         with pytest.raises(RuntimeError, match="one writer"):
             create_app(index, Settings(writable=True))
         assert error_of(client.delete("/items/99999"), 404)[0] == "unknown_item"
+
+
+def test_pictures_that_are_not_shown_are_told_of_in_one_line(tmp_path, monkeypatch, capfd):
+    small.hasher().save(tmp_path / "model.gph")
+    (tmp_path / "indexes").mkdir()
+    path = tmp_path / "indexes" / "bilder.index"
+    Gallery.build(path, tmp_path / "model.gph", small.folder_of_pictures(tmp_path / "bilder")).close()
+    monkeypatch.setattr(process._Server, "run", lambda self, sockets: None)
+    for pictures in (None, tmp_path / "bilder"):
+        process.run(path, Settings(port=0, pictures=pictures), lambda *_: None)
+        said = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+        told = [line for line in said if "pictures" in line["event"]]
+        assert len(told) == (pictures is None)
+        assert pictures is not None or f"--pictures '{tmp_path / 'bilder'}'" in told[0]["advice"]

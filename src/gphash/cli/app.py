@@ -75,6 +75,14 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show where an error comes 
 DataDir = Annotated[
     Path | None, typer.Option(help="Folder of the data; else the one that GPHASH_DATA names, else the user's cache.")
 ]
+Pictures = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="Where the pictures are; needed to see those that are not below the folder of the index.",
+        show_default=False,
+    ),
+]
 
 NOTHING = "interrupted; nothing was written."
 AGAIN = "interrupted; run the same command again to go on where it stopped."

@@ -91,12 +91,12 @@ def index(
     target = app.destination(output or Path(f"{app.stem(data)}.index"), "index", model, data)
     loaded = training.load(model, threads)
     source = training.read(data, data_dir, threads, quiet)
-    training.check_width(loaded.n_features, model, source)
+    training.check_rows(loaded.n_features, loaded.descriptor, model, source)
     from gphash.gallery.gallery import Gallery
 
     with (
         shown.Meter("encoding", quiet) as progress,
-        Gallery.build(target, model, source, progress=progress, discard_added=discard_added) as gallery,
+        Gallery.build(target, model, source, progress=progress, discard_added=discard_added, n_jobs=threads) as gallery,
     ):
         stats = gallery.index.stats()
         told = {"index": str(target), "items": len(gallery), "bits": gallery.n_bits, "codes": stats.n_codes}
@@ -108,6 +108,9 @@ def index(
         f"wrote {target}: {told['items']:,} items, {told['codes']:,} distinct codes of {told['bits']} bits, "
         f"{told['largest_bucket']:,} items in the largest bucket"
     )
+    home = target.absolute().parent.resolve()
+    if source.folder is not None and not source.folder.resolve().is_relative_to(home):
+        shown.say(f"its pictures stay in {source.folder}: gphash serve {target} --pictures {source.folder} shows them")
 
 
 @app.command(
@@ -133,6 +136,7 @@ def search(
         Path | None, Option(metavar="FILE", help="Draw the neighbours: .png, .svg or .pdf; needs gphash[plots].")
     ] = None,
     model: ModelPath = None,
+    pictures: app.Pictures = None,
     seed: Annotated[int | None, Option(min=0, help="Of the random item; another one each time if not given.")] = None,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -156,7 +160,7 @@ def search(
         app.destination(show, "drawing", index, query, model, option="--show")
     from gphash.gallery.gallery import Gallery
 
-    with Gallery.open(index, model=model) as gallery:
+    with Gallery.open(index, model=model, pictures=pictures) as gallery:
         results = [
             Found(
                 name,

@@ -29,6 +29,7 @@ def serve(
         Path | None,
         Option("--model", metavar="MODEL", help="Where the model is, if not where it was.", show_default=False),
     ] = None,
+    pictures: app.Pictures = None,
     read_token_file: Annotated[
         Path | None,
         Option(metavar="FILE", help=f"File with the token that readers must show; else the environment's {READ}."),
@@ -46,7 +47,9 @@ def serve(
     ] = None,
     max_k: Annotated[int, Option(min=1, help="Most neighbours of a search.")] = 1000,
     max_body: Annotated[int, Option(min=1, help="Most bytes of a request.")] = 16_000_000,
-    max_pixels: Annotated[int, Option(min=1, help="Most pixels of a picture.")] = 32_000_000,
+    max_pixels: Annotated[
+        int, Option(min=1, help="Most pixels of a picture; a JPEG may have twice as many.")
+    ] = 25_000_000,
     max_requests: Annotated[int, Option(min=1, help="Most requests worked on at once.")] = 256,
     max_connections: Annotated[int, Option(min=1, help="Most clients connected at once.")] = 512,
     open_page: Annotated[bool, Option("--open", help="Open the page in the browser.")] = False,
@@ -62,6 +65,7 @@ def serve(
         host=host,
         port=port,
         model=model,
+        pictures=pictures,
         writable=writable,
         read_token=_token(read_token_file, READ),
         write_token=_token(write_token_file, WRITE),

@@ -178,7 +178,7 @@ def search(
     condition = {} if where is None else {"where": where, "params": param or []}
     with _opened(database, name, options) as store:
         source = training.read(data, data_dir, threads, quiet)
-        training.check_width(loaded.n_features, model, source)
+        training.check_rows(loaded.n_features, loaded.descriptor, model, source)
         with shown.Meter("searching", quiet) as progress:
             results = list(_results(store, loaded, source, k, ranking, radius, condition, progress))
     if as_json:

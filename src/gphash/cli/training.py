@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from gphash.bulk import Made
     from gphash.contract import Hasher
     from gphash.datasets.sources import Source
+    from gphash.features.descriptor import Descriptor
     from gphash.functions import model as models
 
 BLOCK = 8192  # rows encoded between two signs of progress
@@ -56,6 +57,8 @@ class Lesson(NamedTuple):
         Rows and features.
     origin
         What the model keeps of it.
+    descriptor
+        How a picture becomes such a row; None for plain features.
     """
 
     name: str
@@ -63,6 +66,7 @@ class Lesson(NamedTuple):
     y: Any
     shape: tuple[int, int]
     origin: dict[str, Any]
+    descriptor: "Descriptor | None" = None
 
 
 @app.command(
@@ -127,7 +131,7 @@ def fit(
             hasher.executor = cluster
         hasher.fit(lesson.X, lesson.y)
     seconds = time.perf_counter() - began
-    fingerprint = hasher.save(target, lesson.origin)
+    fingerprint = hasher.save(target, lesson.origin, lesson.descriptor)
     score = getattr(hasher, "leave_one_out_score_", None)
     traffic = getattr(hasher, "traffic_", {})
     if as_json:
@@ -239,7 +243,7 @@ def encode(
     if probabilities and not loaded.has_probabilities:
         raise ValueError(f"{str(model)!r} is a model of {loaded.method}, which tells no probabilities.")
     source = read(data, data_dir, threads, quiet)
-    check_width(loaded.n_features, model, source)
+    check_rows(loaded.n_features, loaded.descriptor, model, source)
     began = time.perf_counter()
     codes, chances = _encoded(loaded, source.X, probabilities, quiet)
     seconds = time.perf_counter() - began
@@ -427,14 +431,17 @@ def read(data: str, data_dir: Path | None, threads: int, quiet: bool) -> "Source
     return source
 
 
-def check_width(wanted: int, model: Path, source: "Source") -> None:
+def check_rows(wanted: int, descriptor: "Descriptor | None", model: Path, source: "Source") -> None:
     """Refuse rows that are not like those the model was trained on."""
+    from gphash.features import descriptor as descriptors
+
     found = source.X.shape[1]
     if wanted != found:
         raise ValueError(
             f"{source.name!r} has {found} features a row, and {str(model)!r} was trained on {wanted}; give rows of the "
             "same kind."
         )
+    descriptors.check_same(descriptor, source.descriptor, str(model), source.name)
 
 
 def measure(hasher: "Hasher", source: "Source", stored: "Source | None" = None, radius: int = 2) -> dict[str, Any]:
@@ -530,7 +537,7 @@ def _lesson(hasher: "Hasher", method: str, source: "Source") -> Lesson:
     """Rows that are here."""
     taught = _supervision(hasher, method, source)
     n_rows, n_features = source.X.shape
-    return Lesson(source.name, source.X, taught, (n_rows, n_features), origin_of(source))
+    return Lesson(source.name, source.X, taught, (n_rows, n_features), origin_of(source), source.descriptor)
 
 
 def _lesson_of_blocks(hasher: "Hasher", method: str, data: str) -> Lesson:
@@ -592,7 +599,7 @@ def _judged(source: "Source", hasher: "Hasher", model: Path) -> "Source":
     """Rows that can be judged by labels or tags."""
     if source.y is None:
         raise ValueError(f"{source.name!r} has neither labels nor tags to judge by; give DATA that has.")
-    check_width(hasher.hash_function_.n_features, model, source)
+    check_rows(hasher.hash_function_.n_features, hasher.descriptor_, model, source)
     return source
 
 

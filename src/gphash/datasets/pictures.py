@@ -26,9 +26,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
-MAX_PIXELS = 32_000_000
-SPARED = {"JPEG": 2, "MPO": 2}  # times as many are allowed where the decoder reduces
-MAX_BYTES = 256_000_000
+MAX_PIXELS = 25_000_000
+SPARED = 2  # times as many of a JPEG, which the decoder reduces, unless it is one for printers, of four inks
+MAX_BYTES = 4 * MAX_PIXELS  # what lies beside the pixels is held, too, up to four times
 MAX_SLOW_BYTES = 2_000_000  # of what Pillow decodes in Python: a megabyte takes half a second
 MAX_RATIO = 64  # of the sides
 MAX_SCANS = 100  # of a JPEG; each is a pass over all of its pixels, and files in earnest have about ten
@@ -152,10 +152,10 @@ def _pillow() -> Any:
 @cache
 def _silence_libtiff() -> None:
     """Keep libtiff from writing what is wrong with a file to standard error; Pillow raises an error anyhow."""
-    import PIL.Image
+    import PIL._imaging
 
     with suppress(OSError, AttributeError, TypeError):  # a Pillow without libtiff, or one that hides its functions
-        library = ctypes.CDLL(PIL.Image.core.__file__)
+        library = ctypes.CDLL(PIL._imaging.__file__)
         for name in ("TIFFSetErrorHandler", "TIFFSetWarningHandler"):
             handler = getattr(library, name)
             handler.argtypes, handler.restype = [ctypes.c_void_p], ctypes.c_void_p
@@ -177,7 +177,8 @@ def _opened(source: Source, max_pixels: int, use: Any) -> Any:
         _check_tiff(opened, label)
         with pillow.open(opened, formats=formats) as image:
             width, height = image.size
-            most = max_pixels * SPARED.get(image.format, 1)
+            is_spared = image.format in ("JPEG", "MPO") and image.mode != "CMYK"
+            most = SPARED * max_pixels if is_spared else max_pixels
             if width * height > most:
                 raise TooManyPixelsError(f"{label} has {width} × {height} pixels; allowed are at most {most}")
             if min(width, height) < MIN_SIDE:

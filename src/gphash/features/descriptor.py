@@ -48,6 +48,12 @@ class Descriptor(NamedTuple):
         row: NDArray[np.float32] = np.divide(resized.ravel(), np.float32(255), dtype=np.float32)
         return row
 
+    def __str__(self) -> str:
+        what = "GIST" if self.name == "gist" else "pixels"
+        if not self.shape:
+            return f"{what} of pictures of any size"
+        return f"{what} of pictures brought to {self.shape[0]} × {self.shape[1]}"
+
     def to_meta(self) -> dict[str, Any]:
         """What JSON can hold, for `from_meta`."""
         return {"name": self.name, "shape": list(self.shape)}
@@ -63,6 +69,8 @@ class Descriptor(NamedTuple):
         """
         if meta is None:
             return None
+        if not isinstance(meta, dict):
+            raise ValueError(f"descriptor={meta!r}; it must be an object with a name and a shape")
         name, shape = str(meta.get("name")), meta.get("shape")
         given = shape if isinstance(shape, list) else [None]
         sides = tuple(side for side in given if type(side) is int and 1 <= side <= MAX_SIDE)
@@ -73,6 +81,25 @@ class Descriptor(NamedTuple):
                 "with [height, width]"
             )
         return cls(name, sides)
+
+
+def check_same(trained: Descriptor | None, given: Descriptor | None, model: str, data: str) -> None:
+    """Refuse pictures that are described in another way than those a model was trained with.
+
+    Rows may be as long and mean something else. Of plain features, None, nobody knows how they were made.
+
+    Parameters
+    ----------
+    trained, given
+        Descriptors of the model and of the data.
+    model, data
+        Their names.
+    """
+    if trained is not None and given is not None and trained != given:
+        raise ValueError(
+            f"{data!r} has {given}, and the model {model!r} was trained on {trained}; give pictures of the kind that "
+            "it was trained with, or fit a model on these."
+        )
 
 
 def _gist(image: NDArray[Any]) -> NDArray[np.float32]:

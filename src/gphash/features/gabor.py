@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from gphash.arrays import Floats, Indices
 
 SCALES, ORIENTATIONS, BLOCKS = 4, 8, 4
+LONGEST = 256  # pixels; longer pictures are reduced to it
 DIMENSION = SCALES * ORIENTATIONS * BLOCKS * BLOCKS
 LONGEST = 256  # pixels; longer pictures are reduced to it
 BORDER = 5  # mirrored around the image for the whitening, pixels

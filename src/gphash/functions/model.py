@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from gphash import persistence, schema
 from gphash.arrays import Floats
 from gphash.features import scaling
+from gphash.features.descriptor import Descriptor
 from gphash.hamming import packing
 from gphash.schema import Text
 
@@ -65,6 +66,8 @@ class Model(NamedTuple):
         Of the file's content: models with the same one compute the same codes.
     remarks
         What the estimator wanted to remember.
+    descriptor
+        How the pictures were described that it was trained with; None if nobody said, or for plain features.
     n_jobs
         Threads that encode.
     """
@@ -73,6 +76,7 @@ class Model(NamedTuple):
     method: str
     fingerprint: str
     remarks: dict[str, Any]
+    descriptor: Descriptor | None = None
     n_jobs: int | None = -1
 
     @property
@@ -123,7 +127,19 @@ def load(path: str | os.PathLike[str], n_jobs: int | None = -1) -> Model:
     stored = persistence.read(path, KIND)
     with schema.reading(path, INSTEAD):
         function = restore(stored.meta, stored.arrays)
-    return Model(function, stored.meta["method"], stored.fingerprint, stored.remarks, n_jobs)
+        descriptor = descriptor_of(stored.remarks, function)
+    return Model(function, stored.meta["method"], stored.fingerprint, stored.remarks, descriptor, n_jobs)
+
+
+def descriptor_of(remarks: dict[str, Any], function: Function) -> Descriptor | None:
+    """How the pictures were described that a function was learned from; a FaultError if that cannot be."""
+    try:
+        found = Descriptor.from_meta(remarks.get("descriptor"))
+    except ValueError as error:
+        raise schema.FaultError(str(error)) from error
+    if found is not None and found.n_features != function.n_features:
+        raise schema.FaultError(f"it was trained on {found}, and takes {function.n_features} numbers")
+    return found
 
 
 def content(function: Function, method: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

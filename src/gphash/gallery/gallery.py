@@ -20,6 +20,7 @@ from gphash import files, persistence
 from gphash.arrays import Floats
 from gphash.datasets import pictures
 from gphash.datasets.progress import Progress
+from gphash.features import descriptor as descriptors
 from gphash.features.descriptor import Descriptor
 from gphash.functions.model import Model
 from gphash.gallery import added, arguments, items, opening, png
@@ -70,6 +71,7 @@ class Gallery:
         known: Items,
         records: dict[int, Record],
         writable: bool,
+        folders: tuple[Path | None, Path | None],
     ) -> None:
         self.path = path
         self.index = index
@@ -80,8 +82,7 @@ class Gallery:
         self._known = known
         self._records = records
         self._classes = _with_names(known.classes, (name for record in records.values() for name in record.labels))
-        home = Path(os.path.realpath(path)).parent
-        self._folder = None if known.folder is None else home / known.folder
+        self._folder, self.hidden_folder = folders
         self._folder_is_there = self._folder is not None and self._folder.is_dir()
         self._added = opening.beside(path, ".added")
         noted = added.next_id(self._added)
@@ -103,6 +104,7 @@ class Gallery:
         *,
         progress: Progress | None = None,
         discard_added: bool = False,
+        n_jobs: int | None = -1,
     ) -> Self:
         """Encode rows, write an index of them and what is known of them, and open it for reading.
 
@@ -118,13 +120,16 @@ class Gallery:
             Called with the rows done and in all.
         discard_added
             Whether items that were added to an index that is there may be lost.
+        n_jobs
+            Threads that encode; −1 for all cores.
 
         Raises
         ------
         LockedError
             If somebody is writing to the index.
         ValueError
-            If items would be lost that may not be.
+            If items would be lost that may not be, or if pictures are described in another way than those the model
+            was trained with.
         """
         persistence.check_replaceable(path, storage.KIND)
         if not discard_added and (n_added := added.count(opening.beside(path, ".added"))):
@@ -132,7 +137,7 @@ class Gallery:
                 f"{os.fspath(path)!r} has {n_added} item(s) that were added to it, which a new index would lose; give "
                 "another name, or say that they may go: discard_added=True."
             )
-        loaded = opening.load(model)
+        loaded = opening.load(model, n_jobs)
         n_rows = len(source.X)
         if not n_rows:
             raise ValueError(f"{source.name!r} has no rows; give some to search in.")
@@ -141,6 +146,7 @@ class Gallery:
                 f"{source.name!r} has {source.X.shape[1]} features, and the model {os.fspath(model)!r} takes "
                 f"{loaded.n_features}; give data of the kind that it was trained with."
             )
+        descriptors.check_same(loaded.descriptor, source.descriptor, os.fspath(model), source.name)
         ids = np.arange(n_rows, dtype=np.int64) if source.ids is None else np.asarray(source.ids, np.int64)
         codes = np.empty((n_rows, -(-loaded.n_bits // 8)), np.uint8)
         for start in range(0, n_rows, ROWS):
@@ -163,10 +169,17 @@ class Gallery:
             folder = opening.beside(path, ".added")
             added.sweep(folder, added.read(folder, belongs).foreign)
             added.forget_next_id(folder)
-        return cls.open(path, model=model)
+        return cls.open(path, model=model, pictures=source.folder)
 
     @classmethod
-    def open(cls, path: Location, *, model: Location | None = None, writable: bool = False) -> Self:
+    def open(
+        cls,
+        path: Location,
+        *,
+        model: Location | None = None,
+        writable: bool = False,
+        pictures: Location | None = None,
+    ) -> Self:
         """Open what `build` wrote, or an index that was made in Python.
 
         Parameters
@@ -177,6 +190,9 @@ class Gallery:
             The file of its model; if None, where it was when the index was built, relative to the index.
         writable
             Whether items may be added and removed. There can be one writer at a time.
+        pictures
+            The folder of the pictures. If None, the one that the index names, but only if that is below the index's
+            own folder: an index may come from anywhere, and name any. One that is not followed is `hidden_folder`.
 
         Raises
         ------
@@ -185,9 +201,6 @@ class Gallery:
         FormatError
             If a file is damaged, or if `NAME.items` belongs to another index, or, for a writer, if it is missing
             although items were added to it.
-        PermissionError
-            If `NAME.items` has its pictures in a folder that is not below the index's, and somebody else than its
-            user or root may have written it.
         LockedError
             If somebody else is writing to the index.
         """
@@ -201,7 +214,7 @@ class Gallery:
             place = opening.beside(path, "").parent / known.model if model is None else Path(model)
             loaded = opening.load(place)
             opening.check_model(loaded, index, known, place, path)
-            return cls(Path(path), index, loaded, known, records, writable)
+            return cls(Path(path), index, loaded, known, records, writable, opening.folders(path, known, pictures))
         except BaseException:
             index.close()
             raise
@@ -366,6 +379,8 @@ class Gallery:
             raise ValueError(f"ranking={ranking!r}; give 'hamming' or 'expected'.")
         if ranking == "expected" and query.probabilities is None:
             untold = "its picture cannot be described again"
+            if self.hidden_folder is not None:
+                untold += f": give pictures={str(self.hidden_folder)!r}"
             why = untold if self.has_probabilities else f"{self.model.method} gives none"
             raise ValueError(f"ranking='expected', but the query has no probabilities ({why}); give 'hamming'.")
         if allowed is not None and allowed not in self._classes:
@@ -652,6 +667,11 @@ class Gallery:
         if item.id in self._records:
             return added.picture(self._added, item.id)
         row = self._known.row(item.id)
+        if row >= 0 and self.hidden_folder is not None:
+            raise NoPictureError(
+                f"the picture of item {id} is in {str(self.hidden_folder)!r}, which is not below the index's folder; "
+                f"give pictures={str(self.hidden_folder)!r} to see it."
+            )
         if row < 0 or self._known.names is None or self._folder is None:
             raise NoPictureError(f"item {id} has no picture.")
         file = items.file_of(self._folder, self._known.name_of(row))

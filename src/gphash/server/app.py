@@ -52,7 +52,7 @@ class Service:
     def __init__(self, path: str | os.PathLike[str], settings: Settings) -> None:
         self.settings = settings
         self.metrics = Metrics(lambda: len(self.shelf.gallery))
-        self.shelf = Shelf(path, settings.model, settings.writable, self.metrics.reload)
+        self.shelf = Shelf(path, settings.model, settings.writable, self.metrics.reload, settings.pictures)
         self.seek = _constant() if settings.search_removed else answers.seek
         self.state = "loading"
         self.when_ready: Callable[[], None] = lambda: None

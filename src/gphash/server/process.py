@@ -137,6 +137,9 @@ def run(gallery_path: str | os.PathLike[str], settings: Settings, tell: Callable
             timeout_graceful_shutdown=settings.shutdown_seconds,
         )
         host, port = listener.getsockname()[:2]
+        if (folder := service.shelf.gallery.hidden_folder) is not None:
+            advice = f"they are not below the folder of the index; to show them, give --pictures {str(folder)!r}"
+            logs.event("pictures not shown", folder=str(folder), advice=advice)
         logs.event("listening", host=host, port=port, process=os.getpid())
         address = f"http://{_reachable(host)}:{port}/"
         tell("listening", address)

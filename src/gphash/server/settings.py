@@ -12,6 +12,8 @@ class Settings(NamedTuple):
         Where it listens; port 0 is any free one.
     model
         Where the model is, if not where the index says.
+    pictures
+        Where the pictures are, if not below the folder of the index.
     writable
         Whether items may be added and removed.
     read_token, write_token
@@ -49,6 +51,7 @@ class Settings(NamedTuple):
     host: str = "127.0.0.1"
     port: int = 8080
     model: str | os.PathLike[str] | None = None
+    pictures: str | os.PathLike[str] | None = None
     writable: bool = False
     read_token: str | None = None
     write_token: str | None = None
@@ -57,7 +60,7 @@ class Settings(NamedTuple):
     max_k: int = 1000
     max_rows: int = 1000
     max_body_bytes: int = 16_000_000
-    max_picture_pixels: int = 32_000_000
+    max_picture_pixels: int = 25_000_000
     max_in_work: int = 256
     max_unread: int = 128
     upload_threads: int = 2
