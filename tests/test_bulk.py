@@ -44,14 +44,7 @@ def source(tmp_path_factory):
     return write_blocks(tmp_path_factory.mktemp("source") / "blocks")
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
-    pytest.importorskip("distributed", reason="a cluster needs Dask")
-    with clusters.running(tmp_path_factory.mktemp("cluster")) as started:
-        yield started
-
-
-@pytest.fixture(params=["here", "cluster"])
+@pytest.fixture(params=["here", pytest.param("cluster", marks=pytest.mark.slow)])
 def executor(request):
     return None if request.param == "here" else request.getfixturevalue("cluster").address
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.cli.running import gphash, inside
+from tests.cli.running import inside, started
 
 
 @pytest.fixture
@@ -147,7 +147,7 @@ def test_debug_shows_where_an_error_comes_from():
 
 def test_a_warning_is_a_line_unless_quiet(here):
     arguments = ("fit", "labelled.npz", "--bits", 2, "--set", "n_inducing=50", "-o", here / "w.gph")
-    found = gphash(*arguments, cwd=here)
+    found = started(*arguments, cwd=here)
     assert "gphash: n_inducing=50 exceeds the 20 rows of X" in found.stderr
     assert "UserWarning" not in found.stderr
-    assert gphash(*arguments, "--quiet", cwd=here).stderr == ""
+    assert inside(*arguments, "--quiet").stderr == ""

@@ -26,13 +26,7 @@ X, Y = digits.X[:N].astype(np.float32), digits.y[:N]
 TARGETS = {"labels": Y, "tags": digits.tags[:N], "pairs": digits.pairs(N, 6000)}
 SETTINGS = QUICK | {"block_size": 64, "n_representatives": 150, "max_sweeps": 8}
 
-pytestmark = pytest.mark.filterwarnings("ignore")
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
-    with clusters.running(tmp_path_factory.mktemp("cluster")) as running:
-        yield running
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 
 @pytest.fixture(scope="module")
