@@ -15,14 +15,16 @@ SMALL = {
     "benchmarks/descriptors.py": ["--images 64 --repeats 1"],
     "benchmarks/encoding.py": ["--inducing 50 --repeats 1"],
     "benchmarks/metrics.py": ["--rows 300 --queries 20 --repeats 1"],
+    "benchmarks/overload.py": ["--idle 8 --bodies 4 --forms 2 --deaf 2 --seconds 1 --alone"],
     "benchmarks/search.py": ["--data digits --items 2000 --bits 16 --queries 16 --rounds 1"],
     "benchmarks/serving.py": ["--items 2000 --bits 16 --clients 4 --seconds 0.5"],
+    "benchmarks/startup.py": ["--rounds 1"],
     "benchmarks/stores.py": ["--data digits --items 2000 --bits 16 --queries 20"],
     "benchmarks/training.py": ["--rows 1000 --inducing 50 --bits 8 --repeats 1"],
     "examples/demo.py": ["--figures figures"],
     "examples/toy.py": ["--output figures/toy"],
 }
-NEEDS = {"benchmarks/cluster.py": "distributed", "benchmarks/stores.py": "psycopg", "benchmarks/serving.py": "uvicorn"}
+NEEDS = {"benchmarks/cluster.py": "distributed", "benchmarks/stores.py": "psycopg"}
 CASES = [(script, arguments) for script, several in SMALL.items() for arguments in several]
 
 

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from gphash.version import __version__
-from tests.cli.running import COMMAND, inside, started
+from tests.cli.running import COMMAND, ENVIRONMENT, inside, started
 
 
 @pytest.fixture
@@ -21,10 +21,10 @@ def gphash(tmp_path, monkeypatch):
 
 def test_version_and_help(tmp_path):
     assert started("--version", cwd=tmp_path).stdout == f"gphash {__version__}\n"
-    shown = started("--help", cwd=tmp_path).stdout
+    shown = inside("--help").stdout
     assert "compare" in shown
     assert "reproduce" in shown
-    shown = inside("compare", "--help").stdout
+    shown = started("compare", "--help", cwd=tmp_path, env={**ENVIRONMENT, "COLUMNS": "200"}).stdout
     assert "hadamard-ridge" in shown
     assert "gphash compare digits" in shown
 
