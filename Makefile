@@ -7,6 +7,9 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest --numprocesses 2
 
+# Tests start many processes, and what these import need not be compiled in each of them.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all lint types clean
 .DELETE_ON_ERROR:
@@ -42,5 +45,5 @@ $(VENV)/.ready-%: pyproject.toml
 		echo "gphash needs Python 3.11 or newer, but '$(PYTHON)' is $$($(PYTHON) --version 2>&1). Name another one: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; \
 		exit 1; }
 	@$(BIN)/python -c 'import sys, pip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || $(PYTHON) -m venv --clear $(VENV)
-	$(PIP) install --quiet --no-compile --editable '.[$*]' # Python compiles what it imports, and no more
+	$(PIP) install --quiet --editable '.[$*]'
 	@touch $@
