@@ -10,9 +10,7 @@ from hypothesis import settings
 
 from tests import clusters, compiled_sources, postgresql
 
-os.environ.setdefault(
-    "NUMBA_CACHE_DIR", str(Path(tempfile.gettempdir()) / f"gphash-numba-{compiled_sources.state()}")
-)
+os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(tempfile.gettempdir()) / f"gphash-numba-{compiled_sources.state()}"))
 
 # As many workers as cores, and OpenBLAS's threads spin while they wait: one each, if nobody says otherwise.
 if "PYTEST_XDIST_WORKER" in os.environ:
@@ -62,10 +60,17 @@ def pytest_xdist_make_scheduler(config, log):
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory):
-    """Of two workers, for whoever kills none of them."""
+    """Of two workers; whoever kills some, or starts others, asks for `mortal`."""
     pytest.importorskip("distributed", reason="a cluster needs Dask")
     with clusters.running(tmp_path_factory.mktemp("cluster")) as started:
         yield started
+
+
+@pytest.fixture
+def mortal(cluster):
+    """The cluster, which has its two workers again afterwards."""
+    yield cluster
+    cluster.have(2)
 
 
 @pytest.fixture(scope="session")

@@ -35,7 +35,9 @@ def test_none_is_left_out():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("script", "arguments"), CASES, ids=[f"{Path(script).stem} {words}" for script, words in CASES])
+@pytest.mark.parametrize(
+    ("script", "arguments"), CASES, ids=[f"{Path(script).stem} {words}" for script, words in CASES]
+)
 def test_a_script_runs_to_its_end(tmp_path, script, arguments):
     pytest.importorskip(NEEDS.get(script, "numpy"))
     if script == "benchmarks/stores.py" and not postgresql.program("initdb"):

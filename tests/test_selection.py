@@ -7,7 +7,7 @@ import pytest
 
 from gphash import selection, training
 from gphash.coding import gibbs, similarity
-from gphash.coding.similarity import Pairs, PairGraph
+from gphash.coding.similarity import PairGraph, Pairs
 from gphash.datasets.blocks import ArrayTable
 from gphash.execution.local import LocalExecutor, SerialExecutor
 from gphash.features.scaling import Scaling
@@ -151,9 +151,7 @@ class TestPairWeight:
     WEIGHTS = (1.0, 0.2, 0.06)
 
     def choose(self, sample, n_partners=PARTNERS, seed=0):
-        return selection.choose_pair_weight(
-            sample, SCALING, KERNEL, table_of, n_partners, seed, 1, SerialExecutor()
-        )
+        return selection.choose_pair_weight(sample, SCALING, KERNEL, table_of, n_partners, seed, 1, SerialExecutor())
 
     @pytest.mark.parametrize("wanted", WEIGHTS)
     @pytest.mark.parametrize("kind", KINDS)
