@@ -148,9 +148,13 @@ def faults_of_calls(known: dict[str, Module]) -> Iterator[str]:
 RULES = [faults_of_layers, faults_of_cycles, faults_of_imports, faults_of_files, faults_of_calls]
 
 
+@pytest.fixture(scope="module")
+def known():
+    return modules(SOURCE)
+
+
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__.removeprefix("faults_of_"))
-def test_the_package_keeps_the_rules(rule):
-    known = modules(SOURCE)
+def test_the_package_keeps_the_rules(rule, known):
     assert known, "no source found"
     assert list(rule(known)) == []
 

@@ -469,6 +469,7 @@ print(ordered, near.ids.sum(), near.distances.sum(), ball.ids.sum(), chances.ids
 """
 
 
+@pytest.mark.slow
 def test_compiled_code_that_another_process_has_cached_gives_the_same(tmp_path):
     told = [
         subprocess.run(

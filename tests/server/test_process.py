@@ -38,6 +38,7 @@ def other_model(folder):
     return folder / "other.gph"
 
 
+@pytest.mark.slow
 def test_everything_acknowledged_is_there_after_a_kill(index, tmp_path):
     rows = np.random.default_rng(0).random((8, 64)).round(3).tolist()
     added = []
@@ -55,6 +56,7 @@ def test_everything_acknowledged_is_there_after_a_kill(index, tmp_path):
         assert client.get("/collection").json()["n_items"] == 1797 + 8 - 1
 
 
+@pytest.mark.slow
 def test_sighup_and_replaced_files_are_taken_in_while_requests_run(built, index, tmp_path):
     failures, asked, stop = [], 0, threading.Event()
     with Process(index, tmp_path, watch_seconds=0.2) as process, process.connect() as client:
@@ -90,6 +92,7 @@ def test_sighup_and_replaced_files_are_taken_in_while_requests_run(built, index,
         assert 'gphash_reloads_total{result="done"}' in metrics
 
 
+@pytest.mark.slow
 def test_a_writer_is_not_reloaded(index, tmp_path):
     with Process(index, tmp_path, writable=True) as process, process.connect() as client:
         process.signal(signal.SIGHUP)
@@ -97,6 +100,7 @@ def test_a_writer_is_not_reloaded(index, tmp_path):
         assert client.post("/items", json={"features": [0.0] * 64}).status_code == 201
 
 
+@pytest.mark.slow
 def test_a_stop_lets_requests_finish(index, tmp_path):
     body = json.dumps({"id": 1}).encode()
     with Process(index, tmp_path) as process, process.connect() as client:
@@ -122,6 +126,7 @@ answers.collection = lambda *_: time.sleep(60)
 """
 
 
+@pytest.mark.slow
 def test_a_stop_does_not_wait_for_threads_beyond_its_time(index, tmp_path):
     with Process(index, tmp_path, first=SLOW, shutdown_seconds=1) as process, process.connect() as client:
         with socket.create_connection(("127.0.0.1", client.port), timeout=20) as connection:
@@ -140,6 +145,7 @@ app.Service.__init__ = lambda *args: (os.kill(os.getpid(), signal.SIGHUP), init(
 """
 
 
+@pytest.mark.slow
 def test_a_hangup_while_it_loads_does_not_end_it(index, tmp_path):
     with Process(index, tmp_path, first=HANGUP) as process, process.connect() as client:
         assert client.get("/collection").status_code == 200
@@ -160,6 +166,7 @@ def read_all(connection):
     return found
 
 
+@pytest.mark.slow
 def test_clients_that_keep_it_waiting_are_left(index, tmp_path):
     quick = {"head_seconds": 1, "send_seconds": 1, "log_requests": False}
     with Process(index, tmp_path, **quick) as process, process.connect() as client:
@@ -191,6 +198,7 @@ def test_clients_that_keep_it_waiting_are_left(index, tmp_path):
         assert client.get("/healthz").status_code == 200
 
 
+@pytest.mark.slow
 def test_an_answer_that_is_read_slowly_is_read_to_its_end(index, tmp_path):
     quick = {"head_seconds": 1, "send_seconds": 2, "log_requests": False}
     with Process(index, tmp_path, **quick) as process, process.connect() as client:
@@ -205,6 +213,7 @@ def test_an_answer_that_is_read_slowly_is_read_to_its_end(index, tmp_path):
         assert time.monotonic() - began > 3
 
 
+@pytest.mark.slow
 def test_of_more_clients_than_allowed_the_longest_waited_for_is_left(index, tmp_path):
     with Process(index, tmp_path, max_connections=3) as process, process.connect() as client:
         address = ("127.0.0.1", client.port)
@@ -323,6 +332,7 @@ def test_a_port_that_is_taken_is_named(built):
             run(built / "digits.index", Settings(port=port))
 
 
+@pytest.mark.slow
 def test_logs_hold_neither_payloads_nor_tokens(built, tmp_path):
     with Process(built / "digits.index", tmp_path, read_token="very-secret-token") as process:
         with process.connect(headers={"Authorization": "Bearer very-secret-token"}) as client:
