@@ -12,9 +12,7 @@ from tests.server.conftest import serving
 
 @pytest.fixture(scope="module")
 def api(built, tmp_path_factory):
-    schemathesis = pytest.importorskip(
-        "schemathesis", reason="answers are checked by schemathesis"
-    )
+    schemathesis = pytest.importorskip("schemathesis", reason="answers are checked by schemathesis")
     folder = tmp_path_factory.mktemp("described") / "own"
     shutil.copytree(built, folder)
     with serving(folder / "digits.index", writable=True, log_requests=False) as client:
