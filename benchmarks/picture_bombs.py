@@ -95,7 +95,8 @@ def measure(folder: Path, kinds: list[str], pixels: int) -> None:
         answers = send(client, process, "good.png", good).outcome
     worst["fit"], said = run(folder, "fit", "few", "--bits", "4", "-o", "again.gph")
     print(f"\n{len(kinds)} kinds; afterwards the service says of a good picture: {answers}")
-    print(f"fit with all of them in its folder: {worst['fit'].outcome}; {said.splitlines()[0][:300]} …")
+    left_out = next((line for line in said.splitlines() if "left out" in line), "nothing was left out")
+    print(f"fit with all of them in its folder: {worst['fit'].outcome}; {left_out[:200]} …")
     for way, cost in worst.items():
         print(f"{way:8s} at most {cost.megabytes:5.0f} MB   (aim: at most {AIM})")
 

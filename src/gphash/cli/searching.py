@@ -1,6 +1,7 @@
 """Commands that search: index, search."""
 
 import io
+import shlex
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
@@ -110,7 +111,8 @@ def index(
     )
     home = target.absolute().parent.resolve()
     if source.folder is not None and not source.folder.resolve().is_relative_to(home):
-        shown.say(f"its pictures stay in {source.folder}: gphash serve {target} --pictures {source.folder} shows them")
+        place = shlex.quote(str(source.folder))
+        shown.say(f"its pictures stay where they are: gphash serve {target} --pictures {place} shows them")
 
 
 @app.command(
