@@ -1,23 +1,31 @@
-# Every target works in a fresh clone: .venv is made on demand and reused until pyproject.toml changes.
+# Every target works in a fresh clone: .venv is made on demand, with what the target needs, and reused until
+# pyproject.toml changes.
 
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
+PYTEST := $(BIN)/python -m pytest --numprocesses 2
+
+# Tests start many processes, and what these import need not be compiled in each of them.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types clean
+.PHONY: help demo test test-all lint types clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.ready-demo ## install the package, run examples/demo.py and make an index to look at
 	$(BIN)/python examples/demo.py
 	$(BIN)/gphash demo
 
-test: $(VENV)/.ready-dev ## run the tests
-	$(BIN)/python -m pytest
+test: $(VENV)/.ready-test ## run the tests that every change needs
+	$(PYTEST) -m 'not slow'
+
+test-all: $(VENV)/.ready-dev ## run all tests: with servers, browsers, clusters, kills, examples and benchmarks
+	$(PYTEST)
 
 lint: $(VENV)/.ready-dev ## check rules and format
 	$(BIN)/ruff check .

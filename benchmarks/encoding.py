@@ -14,12 +14,12 @@ from gphash import GPHasher
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--inducing", type=int, default=1000, help="inducing inputs (default 1,000)")
     parser.add_argument("--repeats", type=int, default=15, help="interleaved repeats (default 15)")
     args = parser.parse_args()
     X, y = descriptors(14_000)
-    hasher = GPHasher(
-        16, n_inducing=1000, inducing="random", length_scale=1.0, signal_scale=8.0, n_starts=1, random_state=0
-    ).fit(X[:4000], y[:4000])
+    given = {"length_scale": 1.0, "signal_scale": 8.0, "n_starts": 1, "random_state": 0}
+    hasher = GPHasher(16, n_inducing=args.inducing, inducing="random", **given).fit(X[:4000], y[:4000])
     Z = hasher.hash_function_.Z
     print(f"r={len(Z):,}  d={Z.shape[1]}  m=16, {args.repeats} interleaved repeats")
     for batch, loops in ((10_000, 1), (1, 200)):

@@ -39,6 +39,21 @@ class Cluster:
         self.workers.append(worker)
         return worker
 
+    def have(self, n_workers: int) -> None:
+        """Start or kill workers until so many live, and wait until the scheduler knows."""
+        import distributed
+
+        self.workers = [worker for worker in self.workers if worker.poll() is None]
+        while len(self.workers) < n_workers:
+            self.start_worker()
+        while len(self.workers) > n_workers:
+            self.kill_worker()
+        began = time.monotonic()
+        with distributed.Client(self.address) as client:
+            while len(client.nthreads()) != n_workers:
+                assert time.monotonic() - began < PATIENCE, (self.folder / "log.txt").read_text()
+                time.sleep(0.02)
+
     def kill_worker(self) -> None:
         """Kill the worker that was started last."""
         worker = self.workers.pop()
@@ -74,14 +89,9 @@ class Cluster:
 @contextlib.contextmanager
 def running(folder: Path, n_workers: int = 2) -> Iterator[Cluster]:
     """A cluster with so many workers, all of them there."""
-    import distributed
-
     cluster = Cluster(folder)
     try:
-        for _ in range(n_workers):
-            cluster.start_worker()
-        with distributed.Client(cluster.address) as client:
-            client.wait_for_workers(n_workers, timeout=PATIENCE)
+        cluster.have(n_workers)
         yield cluster
     finally:
         cluster.stop()

@@ -12,7 +12,6 @@ from gphash.datasets import blocks
 from gphash.datasets.dataset import DataError
 from gphash.execution.local import BlocksLostError, SerialExecutor
 from gphash.index.parts import MANIFEST, PartedIndex, read_manifest
-from tests import clusters
 from tests.digits import QUICK, X, y
 
 ENDS = (0, 300, 300, 700, 1100, 1797)  # the second block is empty
@@ -44,14 +43,7 @@ def source(tmp_path_factory):
     return write_blocks(tmp_path_factory.mktemp("source") / "blocks")
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
-    pytest.importorskip("distributed", reason="a cluster needs Dask")
-    with clusters.running(tmp_path_factory.mktemp("cluster")) as started:
-        yield started
-
-
-@pytest.fixture(params=["here", "cluster"])
+@pytest.fixture(params=["here", pytest.param("cluster", marks=pytest.mark.slow)])
 def executor(request):
     return None if request.param == "here" else request.getfixturevalue("cluster").address
 
@@ -124,22 +116,19 @@ def test_what_was_finished_is_mended(hasher, source, tmp_path, executor):
     np.testing.assert_array_equal(codes_in(folder), hasher.encode(X.astype(np.float32)))
 
 
-def test_a_worker_may_be_killed(hasher, cluster, tmp_path):
-    distributed = pytest.importorskip("distributed")
+def test_a_worker_may_be_killed(hasher, mortal, tmp_path):
     source, folder = write_blocks(tmp_path / "blocks", [*range(0, 1797, 6), 1797]), tmp_path / "codes"
-    cluster.start_worker()
-    with distributed.Client(cluster.address) as client:
-        client.wait_for_workers(3, timeout=clusters.PATIENCE)
+    mortal.have(3)
 
     def kill():
         while not list(folder.glob("*.codes.npy")):
             time.sleep(0.001)
-        cluster.kill_worker()
+        mortal.kill_worker()
 
     killer = threading.Thread(target=kill)
     killer.start()
     try:
-        made = bulk.encode(hasher, source, folder, cluster.address)
+        made = bulk.encode(hasher, source, folder, mortal.address)
     finally:
         killer.join()
     assert made.manifest.finished

@@ -144,6 +144,7 @@ here.hasher(sys.argv[1], callback=tell, max_sweeps=50).fit(here.X, here.TARGETS[
 """
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_a_checkpoint_to_go_on_from(path, pytestconfig):
     command = [sys.executable, "-c", SCRIPT, str(path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=pytestconfig.rootpath) as process:

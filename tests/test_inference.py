@@ -8,7 +8,7 @@ import pytest
 from scipy.special import ndtr
 from sklearn.datasets import load_digits
 
-from gphash import hashing, inference, selection, training
+from gphash import inference, selection, training
 from gphash.coding import gibbs, similarity
 from gphash.coding.similarity import Pairs
 from gphash.datasets.blocks import ArrayTable
@@ -116,11 +116,11 @@ def test_both_solvers_give_the_same_codes_and_nearly_the_same_probabilities():
 def test_the_hash_function_is_the_posterior_of_the_sites(solver):
     fitted, prior, _, _ = digits_features()
     _, state = solved(solver)
-    function = hashing.build(fitted, prior, state.mean, state.factor)
+    function = posterior.hash_function(fitted, prior, state.mean, state.factor)
     X_test = digits()[0][N_TRAIN:]
     mean, probability = chances(state)
     np.testing.assert_allclose(function.margins(X_test), mean, atol=2e-2)
-    assert np.abs(hashing.probabilities(function, X_test) - probability).mean() < 0.005
+    assert np.abs(function.probabilities(X_test) - probability).mean() < 0.005
 
 
 def test_means_of_all_bits_solve_each_bits_own_system():

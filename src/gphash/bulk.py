@@ -19,11 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from gphash import files, methods, persistence
-from gphash.contract import Function, Hasher
+from gphash import files, persistence
+from gphash.contract import Hasher
 from gphash.datasets import blocks
 from gphash.datasets.blocks import FolderTable, Piece
 from gphash.execution.local import BlocksLostError, Executor, SerialExecutor, row_blocks
+from gphash.functions import model as models
+from gphash.functions.model import Function
 from gphash.hamming import packing
 from gphash.index import parts
 from gphash.index.parts import BlockFile, Manifest
@@ -353,10 +355,10 @@ def _model(folder: str, fingerprint: str) -> Function:
         raise FileNotFoundError(
             f"{socket.gethostname()} does not see {str(path)!r}; give a folder that all workers see by the same path."
         )
-    hasher = methods.load(path)
-    if hasher.fingerprint_ != fingerprint:
+    model = models.load(path)
+    if model.fingerprint != fingerprint:
         raise ValueError(f"{str(path)!r} is not the model that the folder was begun with; give another folder.")
-    return hasher.hash_function_
+    return model.function
 
 
 def _fingerprint(task: Task, target: Path) -> str | None:

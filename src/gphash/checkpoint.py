@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gphash import hashing, persistence, schema
+from gphash import persistence, schema
 from gphash.arrays import Signs
 from gphash.coding.similarity import PairGraph, Signatures
 from gphash.datasets.blocks import Table
 from gphash.execution.local import BlocksLostError, Executor
 from gphash.features.scaling import Scaling
+from gphash.functions import kernel as kernel_functions
 from gphash.gp import triangular
 from gphash.gp.ep import Shared, Sites
 from gphash.hamming import packing
@@ -58,20 +59,20 @@ STATE = Record(
 SCHEMA = Schema(
     {
         "run": Text(),
-        **hashing.SCHEMA.fields,
+        **kernel_functions.SCHEMA.fields,
         "pair_weight": Number(1e-6, 1e6),
         "sweeps": Each(SWEEP),
         "state": Maybe(STATE),
-        "start": Maybe(Record(hashing.SCHEMA.fields)),
+        "start": Maybe(Record(kernel_functions.SCHEMA.fields)),
         "start_score": Maybe(Number(-FAR, FAR)),
     },
     {
-        "scaling_mean": hashing.SCHEMA.arrays["scaling_mean"],
-        "Z": hashing.SCHEMA.arrays["Z"],
+        "scaling_mean": kernel_functions.SCHEMA.arrays["scaling_mean"],
+        "Z": kernel_functions.SCHEMA.arrays["Z"],
         "start_signs": Array("|i1", ("sample", "bits"), -1, 1, optional=True),
         **{
             f"start_{name}": rule.renamed({"inducing inputs": "some inducing inputs"})
-            for name, rule in hashing.SCHEMA.arrays.items()
+            for name, rule in kernel_functions.SCHEMA.arrays.items()
         },
         "mean": Array("<f8", ("inducing inputs", "bits"), optional=True),
         "factor": Array("<f8", ("inducing inputs", "inducing inputs"), optional=True),
@@ -81,7 +82,7 @@ SCHEMA = Schema(
         "shared_precision": Array("<f8", ("rows",), 0, optional=True),
         "shared_cavity": Array("<f8", ("rows",), 0, optional=True),
     },
-    hashing.SCHEMA.sides,
+    kernel_functions.SCHEMA.sides,
 )
 """What a checkpoint holds."""
 
@@ -334,7 +335,7 @@ def _restore(meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Checkpoin
     if "start_signs" in arrays:
         content = {name.removeprefix("start_"): part for name, part in arrays.items() if name.startswith("start_")}
         del content["signs"]
-        start = Start(arrays["start_signs"], hashing.restore(meta["start"], content), meta["start_score"])
+        start = Start(arrays["start_signs"], kernel_functions.restore(meta["start"], content), meta["start_score"])
     state = None if meta["state"] is None else _unpack_state(meta["state"], arrays)
     return Checkpoint(plan, start, state, [Sweep(*record) for record in meta["sweeps"]])
 

@@ -6,7 +6,7 @@ A method learns a hash function, which gives every row a margin per bit; the bit
 
 import os
 from collections.abc import Mapping
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,42 +17,25 @@ from gphash import persistence, validation
 from gphash.arrays import Floats
 from gphash.coding.similarity import PairGraph, Pairs, Signatures
 from gphash.evaluation import metrics, retrieval
+from gphash.features.descriptor import Descriptor
+from gphash.functions import model as models
+from gphash.functions.model import KIND, Function
 from gphash.hamming import packing
 from gphash.schema import Each, FaultError, Maybe, Named, Plain, Record, Rule, Text, Whole
-
-KIND = "model"
 
 REMARKS: Mapping[str, Rule] = {
     "parameters": Named(Plain()),
     "feature_names": Maybe(Each(Text())),
     "origin": Maybe(Named()),
+    "descriptor": Maybe(Named()),
 }
 """What a file remarks about any model."""
-
-
-class Function(Protocol):
-    """A learned hash function."""
-
-    @property
-    def n_bits(self) -> int:
-        """Length of a code."""
-
-    @property
-    def n_features(self) -> int:
-        """Width of a row."""
-
-    def margins(self, X: Floats, n_jobs: int | None = 1) -> Floats:
-        """How far on the 1 side every bit of every row is, [n, m]; the bit is 1 where this is not negative."""
-
-    def content(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Everything that decides about codes: what JSON can hold, and arrays."""
 
 
 class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """A method that learns binary codes.
 
-    A method says in `takes` what it can learn from, learns in `_learn`, and reads its function from a file in
-    `_restore`.
+    A method says in `takes` what it can learn from, and learns in `_learn`.
     """
 
     takes: ClassVar[tuple[str, ...]] = ("labels", "tags", "pairs")
@@ -63,6 +46,9 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
     LEARNED: ClassVar[Record] = Record({})
     """What `_remarks` gives."""
+
+    descriptor_: Descriptor | None = None
+    """How the pictures were described that the model was trained with, if a file says so."""
 
     hash_function_: Function
     n_bits: int
@@ -95,11 +81,6 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
     def _learn(self, X: ArrayLike, y: ArrayLike | Pairs | None) -> dict[str, Any]:
         """Learned attributes by name, `hash_function_` among them."""
-        raise NotImplementedError
-
-    @classmethod
-    def _restore(cls, meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Function:
-        """The hash function from its content."""
         raise NotImplementedError
 
     def _supervision(self, y: ArrayLike | Pairs | None, n_rows: int, balance_pairs: bool) -> Signatures | PairGraph:
@@ -143,7 +124,12 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         check_is_fitted(self, "hash_function_")
         return persistence.fingerprint(KIND, *self._content())
 
-    def save(self, path: str | os.PathLike[str], origin: dict[str, Any] | None = None) -> str:
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        origin: dict[str, Any] | None = None,
+        descriptor: Descriptor | None = None,
+    ) -> str:
         """Write the model to one file and return its fingerprint; an old file is replaced only by a complete one.
 
         Parameters
@@ -152,6 +138,9 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             The file.
         origin
             Anything worth keeping about what the model was learned from, in JSON's types; codes do not depend on it.
+        descriptor
+            How pictures were made into the rows it was learned from: pictures that are described in another way are
+            then refused. A model that was read from a file keeps what that said.
         """
         check_is_fitted(self, "hash_function_")
         persistence.check_replaceable(path, KIND)
@@ -163,11 +152,13 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         given = self.get_params(deep=False).items()
         parameters = {name: value for name, value in given if name not in self.whereabouts and _plain(value)}
         remarks = {"parameters": parameters, "feature_names": names, "learned": self._remarks(), "origin": origin}
+        known = descriptor or self.descriptor_
+        remarks["descriptor"] = None if known is None else known.to_meta()
+        models.descriptor_of(remarks, self.hash_function_)
         return persistence.write(path, KIND, *self._content(), remarks)
 
     def _content(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        meta, arrays = self.hash_function_.content()
-        return {"method": type(self).__name__, **meta}, arrays
+        return models.content(self.hash_function_, type(self).__name__)
 
     def _remarks(self) -> dict[str, Any]:
         """Learned attributes beside the hash function, in JSON's types, for the file."""
@@ -180,12 +171,12 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     @classmethod
     def from_container(cls, stored: persistence.Container) -> Self:
         """A hasher, ready to encode, from what `save` wrote; a FaultError says what is wrong with that."""
-        content = {name: value for name, value in stored.meta.items() if name != "method"}
-        function = cls._restore(content, stored.arrays)
+        function = models.restore(stored.meta, stored.arrays)
         cls._check_remarks(stored.remarks, function)
         known = cls._get_param_names()
         hasher = cls(**{name: value for name, value in stored.remarks["parameters"].items() if name in known})
         hasher.hash_function_ = function
+        hasher.descriptor_ = models.descriptor_of(stored.remarks, function)
         hasher.n_features_in_ = function.n_features
         if stored.remarks["feature_names"] is not None:
             hasher.feature_names_in_ = np.array(stored.remarks["feature_names"], dtype=object)

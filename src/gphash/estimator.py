@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from gphash import checkpoint as checkpoints
-from gphash import hashing, training, validation
+from gphash import training, validation
 from gphash.arrays import Floats
 from gphash.coding.similarity import PairGraph, Pairs, Signatures
 from gphash.contract import Hasher
@@ -23,7 +23,8 @@ from gphash.datasets import blocks
 from gphash.datasets.blocks import ArrayTable, FolderTable, Table
 from gphash.execution.local import BlocksLostError, LocalExecutor, count_jobs
 from gphash.features import inducing
-from gphash.hashing import HashFunction
+from gphash.functions.kernel import HashFunction
+from gphash.functions.model import Function
 from gphash.inference import SOLVERS
 from gphash.schema import Each, FaultError, Named, Number, Record
 from gphash.state import Sweep
@@ -263,13 +264,13 @@ class GPHasher(Hasher):
     def bit_probabilities(self, X: ArrayLike) -> Floats:
         """P(bit = 1) for every bit, [n, n_bits]; at least ½ exactly where `transform` gives 1."""
         check_is_fitted(self, "hash_function_")
-        return hashing.probabilities(self.hash_function_, validation.features(self, X, reset=False), self.n_jobs)
+        return self.hash_function_.probabilities(validation.features(self, X, reset=False), self.n_jobs)
 
     @classmethod
-    def _restore(cls, meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> HashFunction:
-        if "uncertainty" not in arrays:
+    def _check_remarks(cls, remarks: dict[str, Any], function: Function) -> None:
+        super()._check_remarks(remarks, function)
+        if not function.has_probabilities:
             raise FaultError("the field 'uncertainty' of arrays is missing")
-        return hashing.restore(meta, arrays)
 
     LEARNED: ClassVar[Record] = Record(
         {"pair_weight": Number(), "sweeps": Each(checkpoints.SWEEP, 1), "seconds": Named(Number(0))}

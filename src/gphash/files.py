@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, and their names as texts."""
 
 import contextlib
 import errno
@@ -131,6 +131,11 @@ def write_text(path: str | os.PathLike[str], text: str) -> Path:
     with replacing(path) as file:
         file.write(text.encode())
     return Path(path)
+
+
+def readable(name: str) -> str:
+    r"""A name as a text that can be shown and sent: what is no UTF-8 in it, a lone surrogate in Python, as \udcff."""
+    return name.encode(errors="backslashreplace").decode()
 
 
 def sync_folder(folder: Path) -> None:

@@ -57,19 +57,13 @@ def find(name: str) -> "type[Hasher]":
     return METHODS[name]
 
 
-def name_of(hasher: "Hasher") -> str:
-    """The name by which a hasher's method is known here."""
-    names = {word: name for name, (_, word) in _HOMES.items()}
-    return names[type(hasher).__name__]
-
-
 def load(path: str | os.PathLike[str]) -> "Hasher":
     """Read a model of any method, as its `save` wrote it, ready to encode."""
     from gphash import persistence, schema
-    from gphash.contract import KIND
+    from gphash.functions.model import INSTEAD, KIND
 
     stored = persistence.read(path, KIND)
     known = {word: name for name, (_, word) in _HOMES.items()}
-    with schema.reading(path, "fit the model again, or get its file from where it was made"):
+    with schema.reading(path, INSTEAD):
         schema.Text(tuple(known)).check(stored.meta.get("method"), "method")
         return METHODS[known[stored.meta["method"]]].from_container(stored)

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order
 
-from gphash import hashing, inference, kernels
+from gphash import inference, kernels
 from gphash.arrays import Floats, Indices, Signs
 from gphash.coding import similarity
 from gphash.coding.similarity import PairGraph, Signatures
@@ -20,9 +20,10 @@ from gphash.evaluation import metrics
 from gphash.evaluation import retrieval as ranking
 from gphash.execution.local import Executor, SerialExecutor
 from gphash.features.scaling import Scaling
+from gphash.functions.kernel import HashFunction
+from gphash.gp import posterior
 from gphash.gp import prior as priors
 from gphash.hamming import packing
-from gphash.hashing import HashFunction
 from gphash.kernels import SquaredExponential
 from gphash.state import Problem, Rows, Schedule
 
@@ -128,7 +129,7 @@ def train_sample(
     state = inference.run(problem, state, SCHEDULE, executor, lambda _, sweep: scores.append(sweep.leave_one_out))
     state = inference.finish(problem, state, executor)
     assert state.factor is not None
-    return Start(state.latents[0].signs, hashing.build(scaling, prior, state.mean, state.factor), scores[-1])
+    return Start(state.latents[0].signs, posterior.hash_function(scaling, prior, state.mean, state.factor), scores[-1])
 
 
 def random_signs(n_rows: int, n_bits: int, seed: int) -> Signs:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gphash import hashing, inference, selection
+from gphash import inference, selection
 from gphash.arrays import Floats, Indices, Signs
 from gphash.coding import gibbs, similarity
 from gphash.coding.similarity import PairGraph, Signatures
@@ -24,9 +24,10 @@ from gphash.execution.local import BlocksLostError, Executor, row_blocks
 from gphash.execution.spill import Spill
 from gphash.features import inducing, scaling
 from gphash.features.scaling import Scaling
+from gphash.functions import kernel as kernel_functions
+from gphash.functions.kernel import HashFunction
+from gphash.gp import posterior, triangular
 from gphash.gp import prior as priors
-from gphash.gp import triangular
-from gphash.hashing import HashFunction
 from gphash.kernels import SquaredExponential
 from gphash.selection import Sample, Start
 from gphash.state import Latent, Prediction, Problem, Rows, Schedule, State, Sweep
@@ -225,7 +226,7 @@ def train(
                 )
         clock.lap("sweeps")
     assert state.factor is not None
-    function = hashing.build(plan.scaling, source.prior, state.mean, state.factor)
+    function = posterior.hash_function(plan.scaling, source.prior, state.mean, state.factor)
     clock.lap("hash function")
     latents = state.latents
 
@@ -403,7 +404,7 @@ class _Source:
         """State before the first sweep, from the start's own codes for its sample, else predicted bits."""
         function = start.function
         predictions = self.executor.map(
-            lambda piece: Prediction(*hashing.predict(function, piece.read())),
+            lambda piece: Prediction(*kernel_functions.predict(function, piece.read())),
             self._pieces(range(len(self.layout.blocks))),
         )
 

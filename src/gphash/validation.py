@@ -16,7 +16,7 @@ from sklearn.utils.validation import column_or_1d, validate_data
 from gphash.arrays import Floats
 from gphash.coding import similarity
 from gphash.coding.similarity import PairGraph, Pairs, Signatures
-from gphash.datasets.blocks import LARGEST
+from gphash.features import scaling
 from gphash.hamming.packing import MOST_BITS
 
 KINDS = {"labels": "class labels [n]", "tags": "0/1 tags [n, c]", "pairs": "Pairs"}
@@ -33,9 +33,7 @@ def features(estimator: Any, X: ArrayLike, reset: bool) -> Floats:
     short = getattr(getattr(X, "dtype", None), "itemsize", 8) <= 2
     types = [np.float32, np.float64] if short else [np.float64, np.float32]
     checked: Floats = validate_data(estimator, X, reset=reset, dtype=types, ensure_min_samples=2 if reset else 1)
-    largest, limit = max(float(checked.max()), -float(checked.min())), LARGEST / checked.shape[1] ** 0.5
-    if largest > limit:
-        raise ValueError(f"X holds values as large as {largest:.3g}; give values of at most {limit:.1e}.")
+    scaling.check_range(checked)
     return checked
 
 

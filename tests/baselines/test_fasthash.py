@@ -27,6 +27,7 @@ def hasher():
     return FastHash(**QUICK).fit(digits.X[TRAIN], digits.y[TRAIN])
 
 
+@pytest.mark.slow
 @parametrize_with_checks([FastHash(n_bits=2, n_trees=3, depth=2, n_partners=5, random_state=0)])
 def test_scikit_learn_contract(estimator, check):
     check(estimator)

@@ -61,6 +61,7 @@ def hasty(monkeypatch):
 
 
 # No more inducing inputs than the checks have rows.
+@pytest.mark.slow
 @parametrize_with_checks(
     [
         KSH(2, n_inducing=10, n_labelled=20),

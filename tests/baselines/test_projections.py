@@ -35,6 +35,7 @@ def scaled(rows, unit=True):
     return centred / np.linalg.norm(centred, axis=1, keepdims=True) if unit else centred
 
 
+@pytest.mark.slow
 @parametrize_with_checks(
     [PCAH(n_bits=2), ITQ(n_bits=2), CCAITQ(n_bits=2), SpectralHashing(n_bits=2), KLSH(n_bits=2, n_inducing=10)]
 )

@@ -12,6 +12,7 @@ from gphash.execution.local import SerialExecutor
 from tests import digits
 
 
+@pytest.mark.slow
 @parametrize_with_checks(
     [
         LSH(n_bits=2),

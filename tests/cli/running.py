@@ -1,4 +1,4 @@
-"""The command line as a person uses it: a process of its own; and within this process, for many short cases."""
+"""The command line within this process, which takes no second to start, and as a process of its own."""
 
 import contextlib
 import json
@@ -16,27 +16,36 @@ ENVIRONMENT = {**os.environ, "NO_COLOR": "1", "COLUMNS": "80"}
 QUICK = ("--set", "n_inducing=100", "--set", "n_starts=1", "--set", "length_scale=0.9", "--set", "signal_scale=4.0")
 
 
-def gphash(*arguments, cwd, code=0, **how):
-    """Run a command and check how it ends; what it says is handed back."""
+def started(*arguments, cwd, code=0, **how):
+    """Run a command as a process and check how it ends; what it says is handed back."""
     command = [*COMMAND, *map(str, arguments)]
-    found = subprocess.run(command, cwd=cwd, env=ENVIRONMENT, capture_output=True, text=True, timeout=110, **how)
+    how = {"env": ENVIRONMENT, **how}
+    found = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=110, **how)
     assert found.returncode == code, (found.returncode, found.stdout, found.stderr)
     assert "Traceback" not in found.stderr
     return found
 
 
-def told(*arguments, cwd):
-    """What a command says with --json, within this process: starting another for every question takes seconds."""
+def gphash(*arguments, cwd, code=0):
+    """The same within this process."""
     with contextlib.chdir(cwd):
-        found = inside(*arguments, "--json", "--quiet")
-    assert found.exit_code == 0, found.output
+        found = inside(*arguments)
+    assert found.exit_code == code, found.output
+    assert "Traceback" not in found.stderr
+    return found
+
+
+def told(*arguments, cwd):
+    """What a command says with --json."""
+    found = gphash(*arguments, "--json", "--quiet", cwd=cwd)
     assert found.stderr == ""
     return json.loads(found.stdout)
 
 
-def inside(*arguments):
-    """Run a command within this process."""
-    return CliRunner(env={"NO_COLOR": "1"}).invoke(app, [*map(str, arguments)], prog_name="gphash")
+def inside(*arguments, columns=80):
+    """Run a command within this process, however it ends."""
+    environment = {"NO_COLOR": "1", "COLUMNS": str(columns)}
+    return CliRunner(env=environment).invoke(app, [*map(str, arguments)], prog_name="gphash")
 
 
 def interrupt_at(text, *arguments, cwd):

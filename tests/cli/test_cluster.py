@@ -8,7 +8,6 @@ import pytest
 from gphash import HammingIndex, load
 from gphash.cli import shown
 from gphash.index.parts import read_manifest
-from tests import clusters
 from tests.cli.running import QUICK, gphash, inside, told
 from tests.digits import X, y
 
@@ -30,13 +29,6 @@ def failed(*arguments, cwd, code=1):
     assert found.stdout == ""
     (line,) = [line for line in found.stderr.splitlines() if not line.startswith("fitting ")]
     return line
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
-    pytest.importorskip("distributed", reason="a cluster needs Dask")
-    with clusters.running(tmp_path_factory.mktemp("cluster")) as started:
-        yield started
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +80,7 @@ def test_a_model_of_blocks_is_evaluated(trained):
     assert report["protocol"]["share_of_training_rows_met"] is None
 
 
-@pytest.mark.parametrize("where", ["here", "cluster"])
+@pytest.mark.parametrize("where", ["here", pytest.param("cluster", marks=pytest.mark.slow)])
 def test_codes_and_index_are_written_block_by_block(trained, tmp_path, where, request):
     there = () if where == "here" else ("--cluster", request.getfixturevalue("cluster").address)
     made = told("encode", "near.gph", "blocks", "-o", tmp_path / "codes", *there, cwd=trained)

@@ -15,7 +15,7 @@ import pytest
 
 from gphash import HammingIndex, load
 from gphash.datasets import digits
-from tests.cli.running import COMMAND, ENVIRONMENT, QUICK, gphash, told
+from tests.cli.running import COMMAND, ENVIRONMENT, QUICK, gphash, started, told
 
 
 def test_fit_tells_its_sweeps_and_a_summary(tmp_path):
@@ -39,6 +39,7 @@ def test_fit_tells_its_sweeps_and_a_summary(tmp_path):
     assert again["parameters"]["n_inducing"] == 100
 
 
+@pytest.mark.slow
 def test_a_terminal_gets_a_bar_that_leaves_no_trace(tmp_path):
     ours, theirs = pty.openpty()
     command = [*COMMAND, "fit", "digits:train", "--bits", "8", *QUICK]
@@ -58,7 +59,7 @@ def test_a_terminal_gets_a_bar_that_leaves_no_trace(tmp_path):
 
 
 def test_quiet_is_quiet_and_other_methods_have_their_names_in_the_file(tmp_path):
-    found = gphash("fit", "digits", "-m", "lsh", "--bits", 12, "-q", cwd=tmp_path)
+    found = started("fit", "digits", "-m", "lsh", "--bits", 12, "-q", cwd=tmp_path)
     assert found.stderr == ""
     assert "leave-one-out" not in found.stdout
     assert (tmp_path / "digits-lsh-12.gph").exists()
@@ -165,14 +166,16 @@ def test_data_lists_without_a_download_and_describes(tmp_path):
     assert sum(described["classes"].values()) == 500
 
 
+@pytest.mark.slow
 def test_demo_ends_with_the_command_that_opens_the_page(tmp_path):
-    found = gphash("demo", cwd=tmp_path)
+    found = started("demo", cwd=tmp_path)
     assert found.stdout.splitlines()[-1].strip() == "gphash serve gphash-demo/digits.index"
     names = {path.name for path in (tmp_path / "gphash-demo").iterdir()}
     assert {"digits.gph", "digits.index", "digits.index.items", "report.json"} <= names
     assert [path.name for path in tmp_path.iterdir()] == ["gphash-demo"]
 
 
+@pytest.mark.slow
 def test_serve_answers_until_it_is_stopped(made, tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -14,6 +14,7 @@ from tests.cli.running import interrupt_at, told
 LONG = ("digits", "--bits", 48, "--set", "n_inducing=800", "--set", "n_starts=1")
 
 
+@pytest.mark.slow
 def test_without_a_checkpoint_nothing_is_left(tmp_path):
     code, said = interrupt_at("sweep 1:", "fit", *LONG, cwd=tmp_path)
     assert code == 130
@@ -22,6 +23,7 @@ def test_without_a_checkpoint_nothing_is_left(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_with_a_checkpoint_the_run_goes_on_and_ends_the_same(tmp_path):
     code, said = interrupt_at("sweep 1:", "fit", *LONG, "--checkpoint", "run", cwd=tmp_path)
     assert code == 130
@@ -33,6 +35,7 @@ def test_with_a_checkpoint_the_run_goes_on_and_ends_the_same(tmp_path):
     assert resumed["fingerprint"] == whole["fingerprint"] == load(tmp_path / "digits-48.gph").fingerprint_
 
 
+@pytest.mark.slow
 def test_while_it_reads_nothing_is_left_either(tmp_path):
     code, said = interrupt_at("fitting", "fit", *LONG, cwd=tmp_path)
     assert code == 130
@@ -54,6 +57,7 @@ def test_an_interrupt_within_a_callback_from_c_is_not_lost():
     assert sys.unraisablehook is before
 
 
+@pytest.mark.slow
 def test_an_error_after_a_lost_interrupt_counts_as_one():
     script = """
 import ctypes

@@ -118,6 +118,7 @@ def test_what_a_report_was_written_to_is_said(here, monkeypatch):
     assert written == ["m-report.json", "figures/precision-recall.svg", "figures/precision-recall.png"]
 
 
+@pytest.mark.slow
 def test_what_the_demo_has_written_is_said(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with monkeypatch.context() as patch:

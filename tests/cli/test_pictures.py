@@ -1,10 +1,16 @@
 """A folder of pictures, from fit to search: the way of whoever has nothing but pictures."""
 
+import contextlib
+import json
+import os
+import sys
+
 import numpy as np
 import pytest
 from PIL import Image
 
-from tests.cli.running import gphash, told
+from gphash.functions.model import Model
+from tests.cli.running import gphash, inside, told
 
 CLASSES = ("circles", "stripes")
 
@@ -57,3 +63,66 @@ def test_a_file_that_is_no_picture_is_refused(folder):
     found = gphash("search", "all.index", "all/circles/readme.txt", cwd=folder, code=1)
     assert "readme.txt" in found.stderr
     assert len(found.stderr.splitlines()) == 1
+
+
+def run(cwd, *arguments):
+    with contextlib.chdir(cwd):
+        return inside(*arguments)
+
+
+def test_pictures_elsewhere_are_shown_to_whoever_names_them(folder, tmp_path):
+    found = run(tmp_path, "index", folder / "all-4.gph", folder / "all", "-o", "all.index", "-q")
+    assert f"--pictures {folder / 'all'}" in found.stdout
+    asked = ("search", "all.index", "id:1", "-k", 3, "--show", "sheet.png")
+    refused = run(tmp_path, *asked)
+    assert refused.exit_code == 1
+    assert f"--pictures '{folder / 'all'}'" in refused.stderr
+    assert run(tmp_path, *asked, "--pictures", folder / "all").exit_code == 0
+    assert (tmp_path / "sheet.png").is_file()
+
+
+def test_a_model_of_other_pictures_is_refused(folder, tmp_path):
+    """Pictures of one size are brought to it, and GIST of others would mean something else."""
+    pixels = np.random.default_rng(0).integers(0, 256, (12, 32, 32), dtype=np.uint8)
+    np.savez(tmp_path / "small.npz", images=pixels, y=np.arange(12) % 2)
+    assert run(tmp_path, "fit", "small.npz", "-m", "lsh", "-b", 4, "-o", "small.gph", "-q").exit_code == 0
+    assert told("info", "small.gph", cwd=tmp_path)["descriptor"] == {"name": "gist", "shape": [32, 32]}
+    assert told("encode", "small.gph", "small.npz", cwd=tmp_path)["rows"] == 12
+    for command in ("index", "encode", "evaluate"):
+        found = run(tmp_path, command, "small.gph", folder / "all", "-q")
+        assert found.exit_code == 1
+        assert "GIST of pictures of any size" in found.stderr
+        assert "brought to 32 × 32" in found.stderr
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_so_many_threads_encode(folder, tmp_path, monkeypatch, threads):
+    seen = set()
+    encode = Model.encode
+    monkeypatch.setattr(Model, "encode", lambda self, X: seen.add(self.n_jobs) or encode(self, X))
+    run(tmp_path, "index", folder / "all-4.gph", folder / "all", "--threads", threads)
+    assert seen == {threads}
+
+
+def test_a_thin_picture_is_named_and_left_out(folder, tmp_path):
+    (tmp_path / "some" / "circles").mkdir(parents=True)
+    for number in range(4):
+        (tmp_path / "some" / "circles" / f"{number}.png").write_bytes(
+            (folder / "all" / "circles" / f"{number}.png").read_bytes()
+        )
+    Image.new("L", (400_000, 4)).save(tmp_path / "some" / "circles" / "thin.png")
+    found = run(tmp_path, "fit", "some", "-m", "lsh", "-b", 4)
+    assert found.exit_code == 0
+    assert "thin.png' has 400000 × 4 pixels" in found.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of files are texts elsewhere")
+def test_names_that_are_no_utf8(folder, tmp_path):
+    place = tmp_path / os.fsdecode(b"caf\xe9")
+    place.mkdir()
+    (place / os.fsdecode(b"\xe8.png")).write_bytes((folder / "all" / "circles" / "1.png").read_bytes())
+    (place / "no.png").write_bytes(b"")
+    found = gphash("data", place.name, "--json", cwd=tmp_path)
+    answer = json.loads(found.stdout)
+    assert answer["rows"] == 1
+    assert (tmp_path / answer["skipped"][0]["path"]).is_file()

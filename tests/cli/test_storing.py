@@ -10,22 +10,9 @@ import pytest
 from gphash import HammingIndex, load
 from gphash.datasets import sources
 from gphash.index.parts import PartedIndex
-from tests import postgresql as server
-from tests.cli.running import COMMAND, ENVIRONMENT, gphash, inside
+from tests.cli.running import COMMAND, ENVIRONMENT, gphash, inside, started
 
 psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed")
-
-
-@pytest.fixture(scope="module")
-def conninfo():
-    with server.running("shared_buffers=16MB") as told:
-        yield told
-
-
-@pytest.fixture
-def connection(conninfo):
-    with psycopg.connect(conninfo, autocommit=True) as plain:
-        yield plain
 
 
 @pytest.fixture
@@ -60,41 +47,32 @@ def answer(store, *arguments):
     return json.loads(found.stdout)
 
 
-def started(*arguments, cwd, conninfo, code=0, **how):
-    """The same as a process of its own; the environment has the connection string."""
-    environment = {**ENVIRONMENT, "GPHASH_DATABASE": conninfo}
-    command = [*COMMAND, "store", *map(str, arguments)]
-    found = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=110, **how)
-    assert found.returncode == code, (found.returncode, found.stdout, found.stderr)
-    assert "Traceback" not in found.stderr
-    return found
-
-
-def test_from_loading_to_dropping(made, conninfo, connection):
-    where = {"cwd": made, "conninfo": conninfo}
-    said = started("load", "digits.index", **where).stdout
+def test_from_loading_to_dropping(store, made, conninfo, connection):
+    where = {"cwd": made, "env": {**ENVIRONMENT, "GPHASH_DATABASE": conninfo}}
+    said = started("store", "load", "digits.index", **where).stdout
     assert said.startswith("loaded 1,797 items, ")
     assert "distinct codes of 8 bits, into the store 'digits' in " in said
     assert said.rstrip().endswith("items a second")
-    told = json.loads(started("info", "--name", "digits", "--json", **where).stdout)
+    told = answer(store, "info", "--name", "digits")
     index = HammingIndex.open(made / "digits.index")
     assert (told["items"], told["codes"], told["bits"]) == (1797, index.stats().n_codes, 8)
     assert told["model"] == load(made / "digits-8.gph").fingerprint_
     assert connection.execute("SELECT count(*) FROM digits_items").fetchone() == (1797,)
-    asked = ("search", "digits-8.gph", "digits:test", "--name", "digits", "-k", 7, "--json")
-    found = json.loads(started(*asked, **where).stdout)["results"]
+    asked = ("search", "digits-8.gph", "digits:test", "--name", "digits", "-k", 7)
+    found = answer(store, *asked)["results"]
     codes = load(made / "digits-8.gph").encode(sources.read("digits:test").X)
     wanted = index.search(codes, 7)
     ids = [[one["id"] for one in result["neighbours"]] for result in found]
     distances = [[one["distance"] for one in result["neighbours"]] for result in found]
     assert ids == wanted.ids.tolist()
     assert distances == wanted.distances.tolist()
-    assert started("verify", "--name", "digits", **where).stdout == "the store 'digits' is whole: 1,797 items\n"
-    assert "of version 1 already" in started("migrate", "--name", "digits", **where).stdout
-    kept = started("drop", "--name", "digits", input="n\n", code=1, **where)
+    assert store("verify", "--name", "digits").stdout == "the store 'digits' is whole: 1,797 items\n"
+    assert "of version 1 already" in store("migrate", "--name", "digits").stdout
+    drop = ("store", "drop", "--name", "digits")
+    kept = started(*drop, input="n\n", code=1, **where)
     assert kept.stderr.endswith("? [y/N]\ngphash: nothing was dropped.\n")
-    assert "give --yes" in started("drop", "--name", "digits", stdin=subprocess.DEVNULL, code=2, **where).stderr
-    gone = started("drop", "--name", "digits", input="y\n", **where)
+    assert "give --yes" in started(*drop, stdin=subprocess.DEVNULL, code=2, **where).stderr
+    gone = started(*drop, input="y\n", **where)
     assert gone.stdout == "dropped the store 'digits' and its 1,797 items\n"
     assert connection.execute("SELECT to_regclass('digits_items')").fetchone() == (None,)
 

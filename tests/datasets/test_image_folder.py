@@ -1,4 +1,5 @@
 import os
+import sys
 
 import numpy as np
 import pytest
@@ -266,3 +267,24 @@ def test_tagged_links_and_damaged_pictures_are_skipped(folder, tmp_path):
     found = image_folder.read(folder)
     assert below(folder, [path for path, _ in found.skipped]) == ["cat/0.png", "cat/link.png", "cat"]
     assert len(found.paths) == 2
+
+
+def test_a_thin_picture_is_named_and_skipped(folder):
+    paint(folder / "cat" / "thin.png", size=(4, 400_000))
+    found = image_folder.read(folder)
+    assert len(found.paths) == 10
+    (skipped,) = found.skipped
+    assert "thin.png' has 400000 × 4 pixels" in skipped.reason
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of files are texts elsewhere")
+def test_names_that_are_no_utf8(folder):
+    (folder / "dog").rename(folder / os.fsdecode(b"d\xf6g"))
+    (folder / "cat" / "0.png").rename(folder / "cat" / os.fsdecode(b"\xe9.png"))
+    found = image_folder.read(folder)
+    assert found.classes == ("cat", r"d\udcf6g")
+    assert len(found.paths) == 10
+    assert all(path.is_file() for path in found.paths)
+    before = found.checksum
+    (folder / "cat" / os.fsdecode(b"\xe9.png")).rename(folder / "cat" / os.fsdecode(b"\xe8.png"))
+    assert image_folder.read(folder).checksum != before

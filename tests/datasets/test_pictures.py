@@ -1,9 +1,12 @@
+import contextlib
 import io
+import runpy
 import struct
 import sys
 import tracemalloc
 import warnings
 import zlib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +16,7 @@ from gphash.datasets.pictures import PictureError
 
 Image = pytest.importorskip("PIL.Image", reason="needs the extra images")
 
+BOMBS = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "bombs.py"))
 PIXELS = np.random.default_rng(0).integers(0, 256, (20, 30, 3), dtype=np.uint8)
 
 
@@ -63,14 +67,23 @@ def test_a_camera_held_sideways():
     np.testing.assert_array_equal(pictures.open_picture(content), np.rot90(PIXELS, -1))
 
 
-@pytest.mark.parametrize("fault", [SyntaxError("no TIFF"), AttributeError("none"), UserWarning("corrupt EXIF")])
-def test_a_fault_in_what_the_camera_noted_leaves_the_picture(monkeypatch, fault):
+@pytest.mark.parametrize("orientation", range(10))
+def test_a_camera_held_in_any_way(orientation):
     import PIL.ImageOps
 
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    content = encoded(Image.fromarray(PIXELS), "PNG", exif=exif)
+    upright = PIL.ImageOps.exif_transpose(Image.open(io.BytesIO(content)))
+    np.testing.assert_array_equal(pictures.open_picture(content), np.asarray(upright))
+
+
+@pytest.mark.parametrize("fault", [SyntaxError("no TIFF"), AttributeError("none"), UserWarning("corrupt EXIF")])
+def test_a_fault_in_what_the_camera_noted_leaves_the_picture(monkeypatch, fault):
     def fail(image):
         raise fault
 
-    monkeypatch.setattr(PIL.ImageOps, "exif_transpose", fail)
+    monkeypatch.setattr(Image.Image, "getexif", fail)
     np.testing.assert_array_equal(pictures.open_picture(encoded(Image.fromarray(PIXELS), "PNG")), PIXELS)
 
 
@@ -134,6 +147,107 @@ def test_a_bomb_is_not_decoded(tmp_path, side, act):
         for use in (pictures.check, pictures.open_picture):
             with pytest.raises(PictureError, match=r"bomb\.png' has .*pixels"):
                 use(path)
+
+
+@pytest.mark.parametrize("size", [(4, 257), (257, 4), (4, 400_000)])
+def test_a_picture_too_thin_to_describe_is_refused(size):
+    content = encoded(Image.new("L", size), "PNG")
+    for use in (pictures.check, pictures.open_picture):
+        with pytest.raises(PictureError, match=f"{size[0]} × {size[1]} pixels.*64 times"):
+            use(content)
+    assert pictures.check(encoded(Image.new("L", (4, 256)), "PNG")) == (256, 4)
+
+
+def test_a_jpeg_may_have_twice_the_pixels():
+    content = encoded(Image.fromarray(PIXELS), "JPEG")
+    assert pictures.check(content, max_pixels=300) == (20, 30)
+    with pytest.raises(pictures.TooManyPixelsError, match="allowed are at most 598"):
+        pictures.check(content, max_pixels=299)
+    with pytest.raises(pictures.TooManyPixelsError, match="allowed are at most 599"):
+        pictures.check(encoded(Image.fromarray(PIXELS).convert("CMYK"), "JPEG"), max_pixels=599)
+
+
+def test_the_file_is_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr(pictures, "MAX_BYTES", 1000)
+    path = tmp_path / "large.png"
+    path.write_bytes(bytes(1001))
+    for source in (path, bytes(1001)):
+        with pytest.raises(PictureError, match="1001 bytes"):
+            pictures.check(source)
+
+
+@pytest.mark.parametrize("mode", ["RGB", "RGBA", "P", "L", "I;16", "F", "CMYK", "1"])
+def test_a_reduced_picture_is_made_of_means(mode):
+    smooth = np.linspace(0, 65_535, 50 * 70).reshape(50, 70)
+    if mode == "I;16":
+        image = Image.fromarray(smooth.astype(np.uint16))
+    elif mode == "F":
+        image = Image.fromarray(smooth.astype(np.float32))
+    else:
+        image = Image.fromarray(np.tile(PIXELS, (3, 3, 1))[:50, :70]).convert(mode)
+    content = encoded(image, "TIFF")
+    whole = pictures.open_picture(content).astype(float)
+    asked = []
+    reduced = pictures.open_picture(content, reduction=lambda *size: asked.append(size) or 5)
+    assert asked == [(50, 70)]
+    np.testing.assert_allclose(reduced, whole.reshape(10, 5, 14, 5, 3).mean(axis=(1, 3)), atol=1)
+    for little in (0, 1):
+        np.testing.assert_array_equal(pictures.open_picture(content, reduction=lambda *_, f=little: f), whole)
+
+
+@pytest.mark.parametrize(("factor", "shape"), [(1, (160, 240)), (3, (80, 120)), (8, (20, 30)), (16, (10, 15))])
+def test_a_jpeg_is_reduced_by_its_decoder(factor, shape):
+    whole = np.tile(PIXELS.mean(axis=(0, 1)), (160, 240, 1)).astype(np.uint8)
+    content = encoded(Image.fromarray(whole), "JPEG")
+    reduced = pictures.open_picture(content, reduction=lambda *_: factor)
+    assert reduced.shape == (*shape, 3)
+    assert np.abs(reduced.astype(int) - whole[0, 0]).max() < 6
+
+
+def test_memory_follows_what_is_wanted():
+    content = encoded(Image.new("RGBA", (2000, 1500)), "PNG")
+    tracemalloc.start()
+    try:
+        pictures.open_picture(content, reduction=lambda *_: 4)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 2 * 2000 * 1500  # bytes, beside what Pillow holds
+
+
+def test_what_takes_long_to_decode_is_short(monkeypatch):
+    plain = b"P2 9 9 255\n" + b"7 " * 81
+    assert (pictures.open_picture(plain) == 7).all()
+    monkeypatch.setattr(pictures, "MAX_SLOW_BYTES", 100)
+    with pytest.raises(PictureError, match="save it as PNG"):
+        pictures.check(plain)
+
+
+def test_libraries_write_nothing(capfd):
+    """Of this strip libtiff says that a code is not yet in its table."""
+    for kind in ("damaged-strip", "overlapping-tags"):
+        with contextlib.suppress(PictureError):
+            pictures.check(BOMBS["make"](kind, 10_000)[1])
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("kind", BOMBS["KINDS"])
+def test_bombs(kind, tmp_path):
+    """Each is a picture or none: nothing else is raised, and nothing large is made; benchmarks/picture_bombs.py."""
+    allowed = 40_000
+    name, content = BOMBS["make"](kind, allowed)
+    path = tmp_path / name
+    path.write_bytes(content)
+    tracemalloc.start()
+    try:
+        with contextlib.suppress(PictureError):
+            assert pictures.open_picture(path, allowed).size <= 6 * allowed
+        with contextlib.suppress(PictureError):
+            pictures.check(content, allowed)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 120_000_000  # Pillow takes up to 64 MB of texts
 
 
 def with_scans(content, number):

@@ -11,6 +11,8 @@ from gphash.datasets.storage import DataMissingError
 
 from .official import snapshot
 
+pytestmark = pytest.mark.slow
+
 
 def load(module, **options):
     folder = os.environ.get(storage.VARIABLE)

@@ -80,6 +80,7 @@ def texts(figure):
     return "\n".join(found + [text.get_text() for axes in figure.axes for text in axes.texts])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FIGURES)
 def test_files_are_the_same_every_time(matplotlib, reports, tmp_path, name):
     first = canvas.save(FIGURES[name](reports), tmp_path / "first" / f"{name}.v1")

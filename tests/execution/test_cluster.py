@@ -26,13 +26,7 @@ X, Y = digits.X[:N].astype(np.float32), digits.y[:N]
 TARGETS = {"labels": Y, "tags": digits.tags[:N], "pairs": digits.pairs(N, 6000)}
 SETTINGS = QUICK | {"block_size": 64, "n_representatives": 150, "max_sweeps": 8}
 
-pytestmark = pytest.mark.filterwarnings("ignore")
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
-    with clusters.running(tmp_path_factory.mktemp("cluster")) as running:
-        yield running
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 
 @pytest.fixture(scope="module")
@@ -156,8 +150,8 @@ def test_stores_go_with_the_executor(client):
     assert eventually(lambda: set(client.run(stores()).values()) == {0})
 
 
-def test_a_worker_that_dies_at_work_is_a_loss_of_its_blocks(tmp_path):
-    with clusters.running(tmp_path) as running, cluster_module.DaskExecutor(running.address) as executor:
+def test_a_worker_that_dies_at_work_is_a_loss_of_its_blocks(mortal):
+    with cluster_module.DaskExecutor(mortal.address) as executor:
         held = executor.hold([piece(number) for number in range(6)])
 
         def die(rows):
@@ -269,17 +263,18 @@ def test_what_workers_have_done_is_told(client, folder):
         assert seen.seconds["refresh"] > 0
 
 
-def test_a_killed_worker_is_survived(tmp_path, folder, local):
+def test_a_killed_worker_is_survived(tmp_path, mortal, folder, local):
     """With its codes kept, and without; the posterior reaches an equally good fixed point."""
-    with clusters.running(tmp_path, 3) as running, distributed.Client(running.address) as client:
+    mortal.have(3)
+    with distributed.Client(mortal.address) as client:
         for checkpoint in (None, tmp_path / "run"):
             seen = []
 
             # Once while codes move, once when they are frozen.
             def kill(sweep, seen=seen, late=checkpoint is None):
                 seen.append(sweep)
-                if len(running.workers) > 1 + late and (sweep.frozen if late else sweep.number == 3):
-                    running.kill_worker()
+                if len(mortal.workers) > 1 + late and (sweep.frozen if late else sweep.number == 3):
+                    mortal.kill_worker()
 
             hasher = GPHasher(**SETTINGS, executor=client, checkpoint=checkpoint, callback=kill)
             with pytest.warns(RuntimeWarning, match="is gone; its blocks are made again, and training goes on"):
@@ -291,15 +286,15 @@ def test_a_killed_worker_is_survived(tmp_path, folder, local):
             assert hasher.leave_one_out_score_ == pytest.approx(local["labels"].leave_one_out_score_, abs=0.05)
 
 
-def test_a_worker_killed_before_the_first_sweep_is_survived(tmp_path, folder, local, monkeypatch):
-    with clusters.running(tmp_path, 2) as running, distributed.Client(running.address) as client:
+def test_a_worker_killed_before_the_first_sweep_is_survived(mortal, folder, local, monkeypatch):
+    with distributed.Client(mortal.address) as client:
         hold, calls = cluster_module.DaskExecutor.hold, []
 
         def holding(self, pieces):
             held = hold(self, pieces)
             calls.append(len(pieces))
             if len(calls) == 5:  # the blocks of all rows
-                running.kill_worker()
+                mortal.kill_worker()
             return held
 
         monkeypatch.setattr(cluster_module.DaskExecutor, "hold", holding)
@@ -394,10 +389,11 @@ def test_bad_clusters_are_refused(tmp_path, monkeypatch):
     with pytest.raises(cluster_module.ClusterError, match=r"no Dask scheduler answers at 'tcp://127\.0\.0\.1:9'"):
         GPHasher(**SETTINGS, executor="tcp://127.0.0.1:9").fit(X, Y)
     monkeypatch.setattr(cluster_module, "WAITING", 0.5)
-    with clusters.running(tmp_path, 1) as running:
-        running.kill_worker()
-        with pytest.raises(cluster_module.ClusterError, match="has no worker; start some: dask worker"):
-            GPHasher(**SETTINGS, executor=running.address).fit(X, Y)
+    with (
+        clusters.running(tmp_path, 0) as running,
+        pytest.raises(cluster_module.ClusterError, match="has no worker; start some: dask worker"),
+    ):
+        GPHasher(**SETTINGS, executor=running.address).fit(X, Y)
 
 
 def test_bad_rows_are_named(client, tmp_path):

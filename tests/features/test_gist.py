@@ -23,7 +23,7 @@ def test_agrees_with_the_direct_computation(shape):
     # Of four channels the last is alpha.
     direct = np.stack([reference.gist(image[..., :3] if image.ndim == 3 else image) for image in images])
     fast = gist.describe(images)
-    assert fast.shape == (shape[0], gist.DIMENSION)
+    assert fast.shape == (shape[0], gabor.DIMENSION)
     assert fast.dtype == np.float32
     np.testing.assert_allclose(fast, direct, rtol=2e-3, atol=1e-5)
 
@@ -111,7 +111,7 @@ def mixed():
 def test_images_of_different_sizes_are_described_as_each_alone(n_jobs):
     images = mixed()
     described = gist.describe_each(iter(images), n_jobs=n_jobs)
-    assert described.shape == (len(images), gist.DIMENSION)
+    assert described.shape == (len(images), gabor.DIMENSION)
     assert described.dtype == np.float32
     np.testing.assert_array_equal(described, np.stack([gist.describe_one(image) for image in images]))
 

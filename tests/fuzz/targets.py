@@ -14,6 +14,7 @@ import gphash
 from gphash import GPHasher, HammingIndex, methods
 from gphash.gallery.gallery import Gallery
 from gphash.gallery.records import NoPictureError
+from gphash.index import ranking as searching
 from gphash.persistence import FormatError
 from tests import digits, reference
 from tests.fuzz import oracles, sealing
@@ -365,7 +366,12 @@ def seal_journal(head, records, slot, tail, flip=None):
 
 
 def check_searches(index, items, n_bits):
-    """Whether every search finds what a look at all items finds."""
+    """Whether every search, in numpy and compiled, finds what a look at all items finds."""
+    for searching.scanner.compiled in (False, True):
+        check_search(index, items, n_bits)
+
+
+def check_search(index, items, n_bits):
     bits = np.array(list(items.values()), np.uint8).reshape(-1, n_bits)
     demand(index.n_bits == n_bits and len(index) == len(items), "another number of items")
     demand(index.ids.tolist() == sorted(items), "other ids")

@@ -68,7 +68,8 @@ def test_ids_and_what_comes_with_them(copy):
         assert sorted(neighbour.id for neighbour in found) == [-5, *wanted]
         # Features decide the code, even with a picture to look at.
         item = gallery.add(features=SOURCE.X[360], picture=PICTURE)
-        assert item.bits == "".join(map(str, gallery.hasher.transform(SOURCE.X[360:361])[0]))
+        own = np.unpackbits(gallery.model.encode(SOURCE.X[360:361]), count=gallery.n_bits)
+        assert item.bits == "".join(map(str, own))
         assert gallery.query(id=item.id).probabilities is None
         with pytest.raises(NoPictureError):
             gallery.picture(1000)

@@ -1,20 +1,27 @@
 """Files of a gallery belong together, or are refused; pictures never leave their folder."""
 
 import io
+import json
 import os
 import shutil
+import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from gphash import HammingIndex, persistence
+from gphash.features.descriptor import Descriptor
+from gphash.functions.model import Model
 from gphash.gallery import items, opening
 from gphash.gallery.gallery import Gallery
 from gphash.gallery.records import NoPictureError, UnknownItemError
 from gphash.index.storage import LockedError
 from gphash.persistence import FormatError
+from gphash.server import answers
+from gphash.server.settings import Settings
 from tests.gallery import sources
 from tests.gallery.test_changes import KilledError, folder_of, killed
 
@@ -74,42 +81,84 @@ def test_a_large_picture_is_shown_small_and_made_once(folder, monkeypatch):
     assert gallery.picture(5).content != content
 
 
-def test_pictures_elsewhere_are_followed_if_nobody_else_named_them(model, tmp_path, monkeypatch):
+def test_pictures_elsewhere_are_shown_to_whoever_names_them(model, tmp_path):
     (tmp_path / "indexes").mkdir()
     path = tmp_path / "indexes" / "bilder.index"
     source = sources.folder_of_pictures(tmp_path / "bilder")
-    before = os.umask(0o002)
-    try:
-        Gallery.build(path, model, source).close()
-    finally:
-        os.umask(before)
+    with Gallery.build(path, model, source) as gallery:  # the source has named them
+        assert gallery.picture(6).content == source.images[6].read_bytes()
     assert items.read(items_of(path)).folder == "../bilder"
-    assert items_of(path).stat().st_mode & 0o777 == 0o644
-    assert Gallery.open(path).picture(6).content == source.images[6].read_bytes()
-    for mode in (0o646, 0o664):
-        items_of(path).chmod(mode)
-        with pytest.raises(PermissionError, match="may be written to by others; copy the pictures below"):
-            Gallery.open(path)
-    items_of(path).chmod(0o644)
-    if os.geteuid() == 0:
-        os.chown(items_of(path), 54321, -1)
-    else:
-        monkeypatch.setattr(os, "geteuid", lambda: 54321)
-    for writable in (False, True):
-        with pytest.raises(PermissionError, match="belongs to another user; copy the pictures below"):
-            Gallery.open(path, writable=writable)
+    with Gallery.open(path) as gallery:
+        assert gallery.hidden_folder == tmp_path / "bilder"
+        assert not gallery.has_pictures
+        assert not gallery.item(6).has_picture
+        with pytest.raises(NoPictureError, match="pictures="):
+            gallery.picture(6)
+        assert gallery.query(id=6).probabilities is None
+        with pytest.raises(ValueError, match="pictures="):
+            gallery.search(gallery.query(id=6), ranking="expected")
+    with Gallery.open(path, pictures=tmp_path / "bilder") as gallery:
+        assert gallery.hidden_folder is None
+        assert gallery.picture(6).content == source.images[6].read_bytes()
+        assert gallery.query(id=6).probabilities is not None
+    (tmp_path / "bilder").rename(tmp_path / "moved")
+    assert Gallery.open(path, pictures=tmp_path / "moved").picture(6).content.startswith(b"\x89PNG")
+    with pytest.raises(ValueError, match=r"pictures=.*no folder"):
+        Gallery.open(path, pictures=tmp_path / "bilder")
 
 
-def test_below_the_index_anybody_may_name_pictures_but_links_are_no_way_out(folder, monkeypatch):
-    items_of(folder / "bilder.index").chmod(0o666)
-    assert Gallery.open(folder / "bilder.index").picture(6).content.startswith(b"\x89PNG")
+def test_an_index_from_anywhere_shows_nothing_but_what_came_with_it(folder, tmp_path_factory):
+    private = tmp_path_factory.mktemp("private")
+    shutil.move(folder / "bilder", private / "bilder")
+    target = private / "bilder"
+    stored = persistence.read(items_of(folder / "bilder.index"))
+    meta = stored.meta | {"folder": os.path.relpath(target, folder)}
+    persistence.write(items_of(folder / "bilder.index"), items.KIND, meta, stored.arrays)
+    gallery = Gallery.open(folder / "bilder.index")
+    assert gallery.hidden_folder == target
+    for number in range(30):
+        with pytest.raises(NoPictureError):
+            gallery.picture(number)
+
+
+def test_links_are_no_way_out(folder):
     moved = folder.with_name(folder.name + "-moved")
     (folder / "bilder").rename(moved)
     (folder / "bilder").symlink_to(moved)
-    with pytest.raises(PermissionError, match="-moved"):
-        Gallery.open(folder / "bilder.index")
-    items_of(folder / "bilder.index").chmod(0o644)
-    assert Gallery.open(folder / "bilder.index").picture(6).content.startswith(b"\x89PNG")
+    assert Gallery.open(folder / "bilder.index").hidden_folder == moved
+    (folder / "bilder").unlink()
+    moved.rename(folder / "bilder")
+    gallery = Gallery.open(folder / "bilder.index")
+    assert gallery.picture(6).content.startswith(b"\x89PNG")
+    (folder / "bilder").rename(moved)  # once it is open
+    (folder / "bilder").symlink_to(moved)
+    with pytest.raises(NoPictureError, match="leads out"):
+        gallery.picture(6)
+
+
+def test_pictures_described_in_another_way_are_refused(tmp_path):
+    kinds = [Descriptor("pixels", (8, 8)), Descriptor("pixels", (4, 16))]
+    sources.hasher().save(tmp_path / "model.gph", descriptor=kinds[0])
+    Gallery.build(tmp_path / "a.index", tmp_path / "model.gph", sources.of_digits(descriptor=kinds[0])).close()
+    for known in (None, kinds[0]):
+        Gallery.build(tmp_path / "b.index", tmp_path / "model.gph", sources.of_digits(descriptor=known)).close()
+    with pytest.raises(ValueError, match=r"digits.*4 × 16.*model\.gph.*8 × 8.*fit a model"):
+        Gallery.build(tmp_path / "c.index", tmp_path / "model.gph", sources.of_digits(descriptor=kinds[1]))
+    assert not (tmp_path / "c.index").exists()
+    stored = persistence.read(items_of(tmp_path / "a.index"))
+    meta = stored.meta | {"descriptor": kinds[1].to_meta()}
+    persistence.write(items_of(tmp_path / "a.index"), items.KIND, meta, stored.arrays)
+    with pytest.raises(ValueError, match="4 × 16"):
+        Gallery.open(tmp_path / "a.index")
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_so_many_threads_encode(model, tmp_path, monkeypatch, threads):
+    seen = set()
+    encode = Model.encode
+    monkeypatch.setattr(Model, "encode", lambda self, X: seen.add(self.n_jobs) or encode(self, X))
+    Gallery.build(tmp_path / "digits.index", model, SOURCE, n_jobs=threads).close()
+    assert seen == {threads}
 
 
 def test_an_absolute_folder_or_model_is_refused(folder):
@@ -453,3 +502,25 @@ def test_a_link_to_an_index_finds_what_is_beside_it(copy, tmp_path):
     link = tmp_path / "link.index"
     link.symlink_to(copy)
     assert Gallery.open(link).item(0).labels == (SOURCE.classes[SOURCE.y[0]],)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of files are texts elsewhere")
+def test_names_that_are_no_utf8_are_shown_and_opened(model, tmp_path):
+    place = tmp_path / os.fsdecode(b"ph\xff")
+    source = sources.folder_of_pictures(place, 10)
+    path = Path(os.fsdecode(bytes(place) + b"/caf\xe9.png"))
+    source.images[6].rename(path)
+    source.images[6] = path
+    classes = (os.fsdecode(b"n\xfcll"), *source.classes[1:])
+    Gallery.build(tmp_path / "bilder.index", model, source._replace(classes=classes)).close()
+    gallery = Gallery.open(tmp_path / "bilder.index")
+    shown = [gallery.name, *gallery.classes, gallery.item(6).name, *(one.name for one in found_by(gallery, 6))]
+    assert "".join(shown).isprintable()
+    assert "caf" in gallery.item(6).name
+    assert json.loads(answers.item(gallery, 6))["name"] == gallery.item(6).name
+    assert json.loads(answers.collection(gallery, Settings()))["classes"][0] == gallery.classes[0]
+    assert gallery.picture(6).content == path.read_bytes()
+
+
+def found_by(gallery, number):
+    return gallery.search(gallery.query(id=number), 9)

@@ -48,7 +48,7 @@ def test_what_is_found_is_exact(gallery, ranking, radius, label, k):
 
 
 def test_an_item_is_what_the_source_said(gallery):
-    packed = gallery.hasher.encode(SOURCE.X)
+    packed = gallery.model.encode(SOURCE.X)
     for row in (0, 17, 299):
         item = gallery.item(row)
         assert item.labels == (SOURCE.classes[SOURCE.y[row]],)
@@ -105,7 +105,7 @@ def test_a_picture_may_be_a_file(gallery, tmp_path):
 
 def test_encode_gives_codes_and_probabilities(gallery):
     packed, chances = gallery.encode(SOURCE.X[:20])
-    assert np.array_equal(packed, gallery.hasher.encode(SOURCE.X[:20]))
+    assert np.array_equal(packed, gallery.model.encode(SOURCE.X[:20]))
     assert np.array_equal(packing.pack(chances >= 0.5), packed)
 
 
@@ -320,3 +320,12 @@ def test_a_million_items_are_listed_by_bucket(model, tmp_path):
     gallery = Gallery.open(tmp_path / "many.index", model=model)
     found = gallery.buckets()
     assert found[0].size == np.bincount(packed[:, 0]).max()
+
+
+def test_a_query_may_do_without_probabilities(gallery):
+    for given in ({"id": 3}, {"features": SOURCE.X[5]}):
+        full, bare = gallery.query(**given), gallery.query(**given, certainty=False)
+        assert full.probabilities is not None
+        assert bare.probabilities is None
+        np.testing.assert_array_equal(full.code, bare.code)
+        assert (full.id, full.labels) == (bare.id, bare.labels)

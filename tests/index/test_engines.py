@@ -12,7 +12,6 @@ from hypothesis.extra import numpy as hnp
 from gphash.hamming import packing
 from gphash.index import engines
 from gphash.index.hamming_index import HammingIndex
-from tests import postgresql as server
 
 LENGTHS = [16, 32, 33, 64, 100]
 
@@ -266,15 +265,6 @@ def test_duckdb_finds_the_same(case):
     connection.close()
 
 
-@pytest.fixture(scope="module")
-def postgresql():
-    with server.running("shared_buffers=16MB") as conninfo:
-        import psycopg
-
-        with psycopg.connect(conninfo, autocommit=True) as connection:
-            yield connection
-
-
 def check_postgresql(case, connection, dialect):
     index, queries = case
 
@@ -295,13 +285,13 @@ def check_postgresql(case, connection, dialect):
         connection.execute("DROP TABLE IF EXISTS learned_codes")
 
 
-def test_postgresql_finds_the_same(case, postgresql):
-    check_postgresql(case, postgresql, "postgresql")
+def test_postgresql_finds_the_same(case, connection):
+    check_postgresql(case, connection, "postgresql")
 
 
-def test_pgvector_finds_the_same(case, postgresql):
-    there = postgresql.execute("SELECT 1 FROM pg_available_extensions WHERE name = 'vector'").fetchall()
+def test_pgvector_finds_the_same(case, connection):
+    there = connection.execute("SELECT 1 FROM pg_available_extensions WHERE name = 'vector'").fetchall()
     if not there:
         pytest.skip("the extension pgvector is not installed")
-    postgresql.execute("CREATE EXTENSION IF NOT EXISTS vector")
-    check_postgresql(case, postgresql, "pgvector")
+    connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+    check_postgresql(case, connection, "pgvector")

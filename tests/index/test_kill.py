@@ -9,6 +9,7 @@ import warnings
 from itertools import count
 
 import numpy as np
+import pytest
 
 from gphash import HammingIndex
 from gphash.hamming import packing
@@ -92,7 +93,8 @@ def run_and_kill(path, seed, model, least, wait):
     return heard.count(b"x")
 
 
-def test_a_killed_writer_loses_nothing_that_it_has_acknowledged(tmp_path):
+@pytest.mark.parametrize("kills", [10, pytest.param(KILLS, marks=pytest.mark.slow)])
+def test_a_killed_writer_loses_nothing_that_it_has_acknowledged(tmp_path, kills):
     path = tmp_path / "index"
     rng = np.random.default_rng(0)
     packed = packing.pack(rng.integers(0, 2, (300, N_BITS)))
@@ -100,7 +102,7 @@ def test_a_killed_writer_loses_nothing_that_it_has_acknowledged(tmp_path):
     built.save(path)
     model = contents(built)
     acknowledged, in_flight, sizes = 0, 0, []
-    for seed in range(KILLS):
+    for seed in range(kills):
         n_changes = run_and_kill(path, seed, model, rng.integers(0, 7), rng.random() / 60)
         for step in range(n_changes):
             model = changed(model, change_of(seed, step, model))
@@ -116,7 +118,7 @@ def test_a_killed_writer_loses_nothing_that_it_has_acknowledged(tmp_path):
     with HammingIndex.open(path, writable=True):
         assert not list(tmp_path.glob(".gphash-*.tmp"))  # whoever may write sweeps up after the killed
     print(
-        f"{KILLS} kills, {acknowledged} changes acknowledged, {in_flight} more found; "
+        f"{kills} kills, {acknowledged} changes acknowledged, {in_flight} more found; "
         f"{min(sizes)} to {max(sizes)} items"
     )
-    assert acknowledged > KILLS
+    assert acknowledged > kills

@@ -1,9 +1,11 @@
 """An index finds what comparing every item finds, in the same order."""
 
+import contextlib
 import itertools
 import os
 import subprocess
 import sys
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from gphash import HammingIndex
 from gphash.hamming import packing
-from gphash.index import contents, scan
+from gphash.index import array_scan, contents, costs, ranking, scan
 from gphash.index.filters import Where
 from tests import reference
 
@@ -40,7 +42,14 @@ def assert_ball(found, row, wanted, radius):
     ]
 
 
-def assert_all_as_brute_force(index, bits, ids, queries, chances, k, radius, **filtered):
+def assert_all_as_brute_force(*asked, **filtered):
+    """Every way to search, in numpy and compiled."""
+    for module in (array_scan, scan):
+        with mock.patch.object(ranking.scanner, "choose", lambda *_, module=module: module):
+            assert_as_brute_force(*asked, **filtered)
+
+
+def assert_as_brute_force(index, bits, ids, queries, chances, k, radius, **filtered):
     """Every way to search, against the items that may be found."""
     packed = packing.pack(queries)
     near = index.search(packed, k, **filtered)
@@ -298,8 +307,8 @@ def test_expected_distances_are_whole_multiples_of_a_unit():
     wanted = reference.expected_ranking(bits, [4, 3, 2, 1], chances[0])
     found = index.search_expected(chances, 4)
     assert_expected(found.ids[0], found.distances[0], wanted, 4)
-    costs = np.rint((found.distances[0] - found.distances[0, 0]) / scan.UNIT)
-    assert np.abs(np.diff(costs[1:])).max() <= 1
+    units = np.rint((found.distances[0] - found.distances[0, 0]) / costs.UNIT)
+    assert np.abs(np.diff(units[1:])).max() <= 1
 
 
 def test_the_heap_has_room_for_what_is_pushed(monkeypatch):
@@ -447,6 +456,7 @@ def test_ids_are_sorted_whatever_their_range(low, high, n):
 ASK = """
 import numpy as np
 from gphash import HammingIndex
+from gphash.index import scan  # or little work would not be compiled
 from gphash.hamming import packing
 rng = np.random.default_rng(0)
 bits = rng.integers(0, 2, (3000, 12))
@@ -459,6 +469,7 @@ print(ordered, near.ids.sum(), near.distances.sum(), ball.ids.sum(), chances.ids
 """
 
 
+@pytest.mark.slow
 def test_compiled_code_that_another_process_has_cached_gives_the_same(tmp_path):
     told = [
         subprocess.run(
@@ -505,3 +516,44 @@ def test_a_filter_outlives_compaction():
         other.search(query, allowed=allowed)
     with pytest.raises(ValueError, match="dtype bool"):
         other.search(query, allowed=np.array([0, 1] * 5))
+
+
+def test_little_work_is_not_compiled(tmp_path):
+    """A process that asks little loads neither numba nor scipy; one that asks much loads the compiled search."""
+    ask = """
+import sys
+import numpy as np
+from gphash import HammingIndex
+from gphash.index import ranking
+codes = np.random.default_rng(0).integers(0, 256, (1000, 2), np.uint8)
+index = HammingIndex.build(codes)
+index.search(codes[:3]), index.within(codes[:3]), index.search_expected(np.full((3, 16), 0.25))
+assert not {"numba", "scipy"} & set(sys.modules), "little work"
+ranking.PATIENCE = 10
+index.search(codes[:3])
+assert "numba" in sys.modules, "much work"
+"""
+    subprocess.run([sys.executable, "-c", ask], check=True, timeout=100)
+
+
+def test_forged_buckets_do_not_lead_out_of_the_arrays():
+    """The same code in Python checks its bounds: numbers that no honest file has are not used as places."""
+    index = HammingIndex.build(packing.pack(some_bits(5, 40, 6)), n_bits=6)
+    whole = index._contents.whole()
+    ids, costs = np.empty((1, 5), np.int64), np.empty((1, 5), np.int64)
+    query = np.zeros((1, 1), np.uint16)
+    nothing = np.empty(0, bool), np.empty(0, np.int64)
+    forged_codes = np.full_like(whole.codes, 0xFCFF)
+    beyond = np.full_like(whole.starts, 10**6)
+    beyond[0], wild = 0, np.arange(len(whole.starts), dtype=np.uint32)[::-1].copy()
+    with contextlib.ExitStack() as stack:
+        for name, value in vars(scan).items():
+            if hasattr(value, "py_func"):
+                stack.enter_context(mock.patch.object(scan, name, value.py_func))
+        stack.enter_context(mock.patch.object(scan, "popcount", lambda word: int(word).bit_count()))
+        for codes, starts in ((forged_codes, whole.starts), (whole.codes, beyond), (whole.codes, wild)):
+            arrays = (codes, starts, whole.ids, *nothing, ~whole.same * 0 + 0xFFFF, codes[: len(whole.same)])
+            scan.search_many(arrays, query, 5, 6, ids, costs)
+            scan.search_many_expected(arrays, query, np.full((1, 6), 7), 5, ids, costs)
+            found = scan.balls(arrays, query, 6)
+            scan.emit_balls(arrays, found, np.empty(40, np.int64), np.empty(40, np.int32))

@@ -361,14 +361,6 @@ class TestPlaces:
             for connection in connections:
                 connection.close()
 
-    def test_whoever_never_reads_loses_his(self, built):
-        with serving(built / "digits.index", max_in_work=1, send_seconds=1) as client:
-            connection = pipelined(client.port, "/collection/buckets?n=200&samples=100")
-            until(lambda: client.post("/search", json={"id": 1}).status_code == 503, 5)
-            until(lambda: 'status="499"' in client.get("/metrics").text, 10)
-            assert client.post("/search", json={"id": 1}).status_code == 200
-            connection.close()
-
 
 def test_pages_of_other_sites_are_kept_out(client):
     site = {"Sec-Fetch-Site": "cross-site"}

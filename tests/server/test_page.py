@@ -31,6 +31,7 @@ from selenium.webdriver.common.keys import Keys  # noqa: E402
 from gphash.server.service import create_app  # noqa: E402
 from gphash.server.settings import Settings  # noqa: E402
 
+pytestmark = pytest.mark.slow
 HOSTILE = '<b class="hostile">3</b><img src=x onerror="document.title=1">'
 N_ITEMS = 600
 SECONDS = 8

@@ -16,9 +16,11 @@ import pytest
 from gphash import GPHasher
 from gphash.datasets import sources
 from gphash.gallery.gallery import Gallery
+from gphash.server import process
 from gphash.server.settings import Settings
 from gphash.server.shelf import Shelf
 from tests.digits import QUICK
+from tests.gallery import sources as small
 from tests.server.conftest import N_BITS, Process, error_of, pipelined, serving, until
 
 
@@ -36,6 +38,7 @@ def other_model(folder):
     return folder / "other.gph"
 
 
+@pytest.mark.slow
 def test_everything_acknowledged_is_there_after_a_kill(index, tmp_path):
     rows = np.random.default_rng(0).random((8, 64)).round(3).tolist()
     added = []
@@ -53,6 +56,7 @@ def test_everything_acknowledged_is_there_after_a_kill(index, tmp_path):
         assert client.get("/collection").json()["n_items"] == 1797 + 8 - 1
 
 
+@pytest.mark.slow
 def test_sighup_and_replaced_files_are_taken_in_while_requests_run(built, index, tmp_path):
     failures, asked, stop = [], 0, threading.Event()
     with Process(index, tmp_path, watch_seconds=0.2) as process, process.connect() as client:
@@ -88,6 +92,7 @@ def test_sighup_and_replaced_files_are_taken_in_while_requests_run(built, index,
         assert 'gphash_reloads_total{result="done"}' in metrics
 
 
+@pytest.mark.slow
 def test_a_writer_is_not_reloaded(index, tmp_path):
     with Process(index, tmp_path, writable=True) as process, process.connect() as client:
         process.signal(signal.SIGHUP)
@@ -95,6 +100,7 @@ def test_a_writer_is_not_reloaded(index, tmp_path):
         assert client.post("/items", json={"features": [0.0] * 64}).status_code == 201
 
 
+@pytest.mark.slow
 def test_a_stop_lets_requests_finish(index, tmp_path):
     body = json.dumps({"id": 1}).encode()
     with Process(index, tmp_path) as process, process.connect() as client:
@@ -106,7 +112,9 @@ def test_a_stop_lets_requests_finish(index, tmp_path):
             time.sleep(0.5)
             assert process.process.poll() is None
             connection.sendall(body[4:])
-            assert connection.recv(1000).startswith(b"HTTP/1.1 200")
+            answer = connection.recv(1000)
+            assert answer.startswith(b"HTTP/1.1 200")
+            assert b"connection: close" in answer.lower().partition(b"\r\n\r\n")[0]
         assert process.process.wait(20) == 0
         assert [event["unfinished"] for event in process.events("stopped")] == [0]
 
@@ -118,6 +126,7 @@ answers.collection = lambda *_: time.sleep(60)
 """
 
 
+@pytest.mark.slow
 def test_a_stop_does_not_wait_for_threads_beyond_its_time(index, tmp_path):
     with Process(index, tmp_path, first=SLOW, shutdown_seconds=1) as process, process.connect() as client:
         with socket.create_connection(("127.0.0.1", client.port), timeout=20) as connection:
@@ -136,6 +145,7 @@ app.Service.__init__ = lambda *args: (os.kill(os.getpid(), signal.SIGHUP), init(
 """
 
 
+@pytest.mark.slow
 def test_a_hangup_while_it_loads_does_not_end_it(index, tmp_path):
     with Process(index, tmp_path, first=HANGUP) as process, process.connect() as client:
         assert client.get("/collection").status_code == 200
@@ -156,6 +166,7 @@ def read_all(connection):
     return found
 
 
+@pytest.mark.slow
 def test_clients_that_keep_it_waiting_are_left(index, tmp_path):
     quick = {"head_seconds": 1, "send_seconds": 1, "log_requests": False}
     with Process(index, tmp_path, **quick) as process, process.connect() as client:
@@ -187,6 +198,7 @@ def test_clients_that_keep_it_waiting_are_left(index, tmp_path):
         assert client.get("/healthz").status_code == 200
 
 
+@pytest.mark.slow
 def test_an_answer_that_is_read_slowly_is_read_to_its_end(index, tmp_path):
     quick = {"head_seconds": 1, "send_seconds": 2, "log_requests": False}
     with Process(index, tmp_path, **quick) as process, process.connect() as client:
@@ -201,16 +213,16 @@ def test_an_answer_that_is_read_slowly_is_read_to_its_end(index, tmp_path):
         assert time.monotonic() - began > 3
 
 
-def test_more_clients_than_allowed_are_turned_away(index, tmp_path):
+@pytest.mark.slow
+def test_of_more_clients_than_allowed_the_longest_waited_for_is_left(index, tmp_path):
     with Process(index, tmp_path, max_connections=3) as process, process.connect() as client:
         address = ("127.0.0.1", client.port)
-        with (
-            socket.create_connection(address, timeout=8),
-            socket.create_connection(address, timeout=8),
-            socket.create_connection(address, timeout=8) as fourth,
-        ):
-            assert read_all(fourth) == b""
-            assert 'gphash_busy_total{reason="connections"} 1.0' in client.get("/metrics").text
+        with contextlib.ExitStack() as stack:
+            first, *_, last = (stack.enter_context(socket.create_connection(address, timeout=8)) for _ in range(4))
+            last.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert b"200 OK" in last.recv(1000)
+            assert read_all(first) == b""
+            assert 'gphash_busy_total{reason="connections"}' in client.get("/metrics").text
 
 
 @contextlib.asynccontextmanager
@@ -320,6 +332,7 @@ def test_a_port_that_is_taken_is_named(built):
             run(built / "digits.index", Settings(port=port))
 
 
+@pytest.mark.slow
 def test_logs_hold_neither_payloads_nor_tokens(built, tmp_path):
     with Process(built / "digits.index", tmp_path, read_token="very-secret-token") as process:
         with process.connect(headers={"Authorization": "Bearer very-secret-token"}) as client:
@@ -390,3 +403,17 @@ def test_two_writers_are_one_too_many(index):
         with pytest.raises(RuntimeError, match="one writer"):
             create_app(index, Settings(writable=True))
         assert error_of(client.delete("/items/99999"), 404)[0] == "unknown_item"
+
+
+def test_pictures_that_are_not_shown_are_told_of_in_one_line(tmp_path, monkeypatch, capfd):
+    small.hasher().save(tmp_path / "model.gph")
+    (tmp_path / "indexes").mkdir()
+    path = tmp_path / "indexes" / "bilder.index"
+    Gallery.build(path, tmp_path / "model.gph", small.folder_of_pictures(tmp_path / "bilder")).close()
+    monkeypatch.setattr(process._Server, "run", lambda self, sockets: None)
+    for pictures in (None, tmp_path / "bilder"):
+        process.run(path, Settings(port=0, pictures=pictures), lambda *_: None)
+        said = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+        told = [line for line in said if "pictures" in line["event"]]
+        assert len(told) == (pictures is None)
+        assert pictures is not None or f"--pictures '{tmp_path / 'bilder'}'" in told[0]["advice"]

@@ -45,7 +45,7 @@ def test_the_collection_says_what_there_is(client, gallery):
         "classes": [str(digit) for digit in range(10)],
         "writable": False,
         "largest_bucket": stats.largest_bucket,
-        "model": gallery.hasher.fingerprint_,
+        "model": gallery.model.fingerprint,
         "limits": {"k": 1000, "body_bytes": 16_000_000, "picture_pixels": 64_000_000},
     }
 
@@ -323,7 +323,7 @@ def test_a_collection_of_plain_features(built, tmp_path):
 
     with Gallery.open(built / "digits.index") as gallery:
         packed, ids = gallery.index.items()
-        HammingIndex.build(packed, ids, n_bits=N_BITS, model=gallery.hasher).save(tmp_path / "plain.index")
+        HammingIndex.build(packed, ids, n_bits=N_BITS, model=gallery.model.fingerprint).save(tmp_path / "plain.index")
     with serving(tmp_path / "plain.index", model=built / "digits.gph") as client:
         said = client.get("/collection").json()
         assert [said[name] for name in ("upload", "pictures", "labels")] == [False] * 3

@@ -14,12 +14,13 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse
-from numba import njit
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
 from gphash.arrays import Floats, Indices, Signs
-from gphash.coding.similarity import PairGraph, Signatures, alike_pair, class_numbers
+from gphash.coding.alike import alike_pair
+from gphash.coding.similarity import PairGraph, Signatures, class_numbers
+from gphash.compiled import jit
 
 PASSES = 2
 LARGEST_FLOW = 2.0**30  # scipy's capacities are 32-bit integers, and residual ones are up to twice as large
@@ -80,7 +81,7 @@ def draw_partners(signatures: Signatures, n_partners: int, generator: np.random.
     )
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _draw_partners(offsets, groups, starts, members, masks, exact, n_partners, generator):  # type: ignore[no-untyped-def]
     """Row, partner and ±1 of every draw: similar ones from a group of the row's, dissimilar ones by rejection."""
     n = len(masks)
@@ -124,7 +125,7 @@ def greedy_blocks(graph: PairGraph, generator: np.random.Generator) -> list[Indi
     return np.split(np.argsort(numbers, kind="stable"), np.cumsum(np.bincount(numbers))[:-1])
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _forbid(offsets, partners, similar, i, number, forbidden):  # type: ignore[no-untyped-def]
     """Keep rows that are dissimilar to a new member out of its block."""
     for p in range(offsets[i], offsets[i + 1]):
@@ -132,7 +133,7 @@ def _forbid(offsets, partners, similar, i, number, forbidden):  # type: ignore[n
             forbidden[partners[p]] = number
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _greedy_blocks(order, offsets, partners, similar):  # type: ignore[no-untyped-def]
     block, forbidden = np.full(len(order), -1), np.full(len(order), -1)
     queue = np.empty(len(order), np.int64)
@@ -195,7 +196,7 @@ def cost(graph: PairGraph, distances: NDArray[np.int16], table: Floats, rows: In
     return Block(*_cost(*graph, distances, table, rows, signs, place))
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _cost(offsets, partners, similar, weights, distances, table, rows, signs, place):  # type: ignore[no-untyped-def]
     room = 0
     for i in rows:
@@ -227,7 +228,7 @@ def min_cut(block: Block) -> NDArray[np.bool_]:
     return chosen
 
 
-@njit(cache=True, nogil=True)
+@jit
 def settle(unary, offsets, partners, capacities):  # type: ignore[no-untyped-def]
     """+1 or −1 for rows that have it in every best solution, 0 for those that this does not tell.
 
@@ -261,7 +262,7 @@ def settle(unary, offsets, partners, capacities):  # type: ignore[no-untyped-def
     return result
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _restrict_block(unary, offsets, partners, capacities, certain, rows, place):  # type: ignore[no-untyped-def]
     mine, bounds = unary[rows], np.zeros(len(rows) + 1, np.int64)
     inside, kept = np.empty_like(partners), np.empty_like(capacities)
@@ -323,7 +324,7 @@ def urgency(graph: PairGraph, distances: NDArray[np.int16], bit: int, signs: Sig
     return costs if costs.any() else np.ones(len(costs))
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _urgency(offsets, partners, similar, weights, distances, table, signs):  # type: ignore[no-untyped-def]
     costs = np.zeros(len(signs))
     for i in range(len(signs)):
@@ -332,7 +333,7 @@ def _urgency(offsets, partners, similar, weights, distances, table, signs):  # t
     return costs
 
 
-@njit(cache=True, nogil=True)
+@jit
 def add_bit(offsets, partners, signs, distances):  # type: ignore[no-untyped-def]
     """Count a bit in the distances of all pairs, in place."""
     for i in range(len(signs)):

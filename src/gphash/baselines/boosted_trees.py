@@ -13,11 +13,12 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from gphash.arrays import Floats, Signs
+from gphash.compiled import jit
 from gphash.execution.local import Executor, row_blocks
+from gphash.functions.trees import Trees
 
 BINS = 256
 SHRINKAGE = 0.3  # η; the authors' AdaBoost has none
@@ -26,22 +27,6 @@ KEPT_MASS = 0.99
 STEPS = 4096  # of weight, in which the lightest rows are found
 UNIT = 2.0**30  # the sum of all weights as a whole number
 HALF = 32  # bits for either sum
-
-
-class Trees(NamedTuple):
-    """Complete binary trees; the children of node v are 2 v + 1 and 2 v + 2.
-
-    features
-        Column that a node looks at, uint32 [..., t, 2^depth − 1].
-    thresholds
-        A row goes right where its value is at least this; infinite for a node that does not split, float64.
-    values
-        What a leaf adds to the margin, float64 [..., t, 2^depth].
-    """
-
-    features: NDArray[np.uint32]
-    thresholds: Floats
-    values: Floats
 
 
 class Quantised(NamedTuple):
@@ -164,7 +149,7 @@ def weigh(signs: Signs, weights: Floats, margin: Floats) -> tuple[NDArray[np.int
     return rows, packed
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _weigh(signs, weight, total):  # type: ignore[no-untyped-def]
     mass = np.zeros(STEPS + 1)
     for i in range(len(weight)):
@@ -186,25 +171,25 @@ def _weigh(signs, weight, total):  # type: ignore[no-untyped-def]
     return rows[:n], packed[:n]
 
 
-@njit(cache=True, nogil=True, inline="always")
+@jit(inline="always")
 def _signed_sum(packed):  # type: ignore[no-untyped-def]
     """G."""
     return (packed << HALF) >> HALF
 
 
-@njit(cache=True, nogil=True, inline="always")
+@jit(inline="always")
 def _sum(packed):  # type: ignore[no-untyped-def]
     """H."""
     return (packed - _signed_sum(packed)) >> HALF
 
 
-@njit(cache=True, nogil=True, inline="always")
+@jit(inline="always")
 def _score(packed):  # type: ignore[no-untyped-def]
     """G²/H."""
     return float(_signed_sum(packed)) ** 2 / float(_sum(packed))
 
 
-@njit(cache=True, nogil=True)
+@jit
 def search(bins, rows, packed, starts, tried):  # type: ignore[no-untyped-def]
     """Best split of every node among the features that it tries.
 
@@ -262,7 +247,7 @@ def search(bins, rows, packed, starts, tried):  # type: ignore[no-untyped-def]
     return gains, features, places
 
 
-@njit(cache=True, nogil=True)
+@jit
 def partition(bins, rows, packed, starts, features, places):  # type: ignore[no-untyped-def]
     """Rows by child node, in the same form; the rows of a node that does not split are its left child's."""
     moved, weights = np.empty_like(rows), np.empty_like(packed)
@@ -279,7 +264,7 @@ def partition(bins, rows, packed, starts, features, places):  # type: ignore[no-
     return moved, weights, borders
 
 
-@njit(cache=True, nogil=True)
+@jit
 def leaves(packed, starts):  # type: ignore[no-untyped-def]
     """G/H of every leaf; 0 where no row has come."""
     values = np.zeros(len(starts) - 1)
@@ -290,7 +275,7 @@ def leaves(packed, starts):  # type: ignore[no-untyped-def]
     return values
 
 
-@njit(cache=True, nogil=True)
+@jit
 def add_tree(bins, features, places, values, margin):  # type: ignore[no-untyped-def]
     """Add what a tree says to the margins of quantised rows."""
     n_inner = len(features)
@@ -299,30 +284,3 @@ def add_tree(bins, features, places, values, margin):  # type: ignore[no-untyped
         while v < n_inner:
             v = 2 * v + (2 if places[v] >= 0 and bins[features[v], i] >= places[v] else 1)
         margin[i] += values[v - n_inner]
-
-
-@njit(cache=True, nogil=True)
-def margins(columns, features, thresholds, values):  # type: ignore[no-untyped-def]
-    """F of a few rows, given as columns [d, n], for every bit, [n, m]."""
-    n_bits, n_trees, n_inner = features.shape
-    n_rows = columns.shape[1]
-    one, first_leaf = np.uint32(1), np.uint32(n_inner)  # numba has fewer questions about places that have no sign
-    margin = np.zeros((n_bits, n_rows))
-    nodes = np.empty(n_rows, np.uint32)
-    for j in range(n_bits):
-        mine = margin[j]
-        for t in range(n_trees):
-            feature, threshold, value = features[j, t], thresholds[j, t], values[j, t]
-            # All rows go down a level before any goes further: the processor works on many at a time.
-            column, least = columns[feature[0]], threshold[0]
-            for i in range(n_rows):
-                nodes[i] = one + np.uint32(column[i] >= least)
-            depth_left = n_inner // 2
-            while depth_left:
-                for i in range(n_rows):
-                    v = nodes[i]
-                    nodes[i] = v + v + one + np.uint32(columns[feature[v], i] >= threshold[v])
-                depth_left //= 2
-            for i in range(n_rows):
-                mine[i] += value[nodes[i] - first_leaf]
-    return margin.T

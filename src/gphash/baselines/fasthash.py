@@ -11,79 +11,19 @@ weighing what a wrong bit of it would cost; what they predict, and not z, counts
 by.
 """
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from gphash import schema, validation
-from gphash.arrays import Floats
+from gphash import validation
 from gphash.baselines import binary_cut, boosted_trees
-from gphash.baselines.boosted_trees import Trees
 from gphash.coding.similarity import PairGraph, Pairs, Signatures
 from gphash.contract import Hasher
-from gphash.execution.local import LocalExecutor, count_jobs, row_blocks
-from gphash.hamming.packing import MOST_BITS
-from gphash.schema import Array, Schema, Whole
+from gphash.execution.local import LocalExecutor, count_jobs
+from gphash.functions.trees import DEEPEST, Trees, TreesFunction
 
-TILE = 64
 TRIED = 200  # features per node
-DEEPEST = 10
-
-SCHEMA = Schema(
-    {"n_features": Whole(1, 2**31)},
-    {
-        "features": Array("<u4", ("bits", "trees", "nodes")),
-        "thresholds": Array("<f8", ("bits", "trees", "nodes"), -np.inf, np.inf),
-        "values": Array("<f8", ("bits", "trees", "leaves")),
-    },
-    {"bits": (1, MOST_BITS), "trees": (1, 2**31), "nodes": (1, 2**DEEPEST), "leaves": (2, 2**DEEPEST)},
-)
-"""What a file holds of trees."""
-
-
-@dataclass(frozen=True, eq=False)
-class TreesFunction:
-    """Everything needed to encode a row.
-
-    trees
-        One ensemble per bit, [m, t, nodes].
-    n_features
-        Width of a row.
-    """
-
-    trees: Trees
-    n_features: int
-
-    @property
-    def n_bits(self) -> int:
-        """Length of a code."""
-        return len(self.trees.features)
-
-    def margins(self, X: Floats, n_jobs: int | None = 1) -> Floats:
-        """Sums of what the trees say, [n, m]."""
-        with LocalExecutor(n_jobs) as executor:
-            tiles = executor.collect(
-                lambda rows: boosted_trees.margins(np.ascontiguousarray(X[rows].T), *self.trees),
-                row_blocks(len(X), TILE),
-            )
-            return np.concatenate(list(tiles))
-
-    def content(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """What a file keeps."""
-        return {"n_features": self.n_features}, dict(self.trees._asdict())
-
-
-def restore(meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> TreesFunction:
-    """The function from its content; a FaultError says what is wrong, lest the compiled walk leave its arrays."""
-    sizes = schema.check(SCHEMA, meta, arrays)
-    schema.check_values("features", arrays["features"], 0, meta["n_features"] - 1)
-    if sizes["leaves"] not in [2**depth for depth in range(1, DEEPEST + 1)] or sizes["nodes"] != sizes["leaves"] - 1:
-        raise schema.FaultError(
-            f"its trees have {sizes['nodes']} nodes and {sizes['leaves']} leaves, which are no trees"
-        )
-    return TreesFunction(Trees(**{name: arrays[name] for name in Trees._fields}), meta["n_features"])
 
 
 class FastHash(Hasher):
@@ -172,7 +112,3 @@ class FastHash(Hasher):
         if isinstance(supervision, PairGraph):
             return supervision
         return binary_cut.draw_partners(supervision, self.n_partners, generator)
-
-    @classmethod
-    def _restore(cls, meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> TreesFunction:
-        return restore(meta, arrays)

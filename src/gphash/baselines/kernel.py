@@ -13,7 +13,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
 
-from gphash import hashing, kernels, selection, validation
+from gphash import kernels, selection, validation
 from gphash.arrays import Floats
 from gphash.coding import similarity
 from gphash.coding.similarity import PairGraph, Pairs, Signatures
@@ -21,8 +21,8 @@ from gphash.contract import Hasher
 from gphash.datasets.blocks import ArrayTable
 from gphash.execution.local import Executor, LocalExecutor, SerialExecutor, count_jobs, row_blocks
 from gphash.features import inducing, scaling
+from gphash.functions.kernel import HashFunction
 from gphash.gp import triangular
-from gphash.hashing import HashFunction
 from gphash.kernels import SquaredExponential
 from gphash.schema import Number, Record
 
@@ -208,10 +208,6 @@ class KernelHasher(Hasher):
     ) -> tuple[Floats, Floats]:
         """Weights [r, m] and offset [m], from kernel values with the inducing inputs, float32 [n, r]."""
         raise NotImplementedError
-
-    @classmethod
-    def _restore(cls, meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> HashFunction:
-        return hashing.restore(meta, arrays)
 
     LEARNED: ClassVar[Record] = Record(
         {"length_scale_": Number(), "ridge_": Number(0)}, optional=("length_scale_", "ridge_")

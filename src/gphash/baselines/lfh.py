@@ -16,19 +16,18 @@ to hold vectors together (β is smaller). The signs of U are the codes, and ridg
 from typing import Any, ClassVar
 
 import numpy as np
-from numba import njit
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import expit
 
-from gphash import hashing, selection, validation
+from gphash import selection, validation
 from gphash.arrays import Floats, Indices
-from gphash.baselines import linear
 from gphash.baselines.kernel import BLOCK, KernelHasher, prepare_ridge
-from gphash.baselines.linear import LinearFunction
 from gphash.coding import similarity
 from gphash.coding.similarity import PairGraph, Pairs, Signatures
+from gphash.compiled import jit
 from gphash.execution.local import Executor, LocalExecutor, row_blocks
 from gphash.features import scaling
+from gphash.functions.linear import LinearFunction
 
 FEATURES = ("kernel", "linear")
 PRIOR_VARIANCE = 30.0  # β
@@ -129,10 +128,6 @@ class LFH(KernelHasher):
         U = latent(supervision, len(K), self.n_bits, generator, executor)
         return prepare_ridge(K, ridge, executor).solve(np.where(U >= 0, 1.0, -1.0), executor)
 
-    @classmethod
-    def _restore(cls, meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Any:
-        return hashing.restore(meta, arrays) if "kernel" in meta or "Z" in arrays else linear.restore(meta, arrays)
-
 
 def latent(
     supervision: Signatures | PairGraph, n_rows: int, n_bits: int, generator: np.random.Generator, executor: Executor
@@ -172,7 +167,7 @@ def step_by_pairs(U: Floats, graph: PairGraph, rows: slice) -> Floats:
     return np.asarray(mine + np.linalg.solve(curvature, gradient[:, :, None])[:, :, 0], dtype=U.dtype)
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _sums(U: Any, offsets: Any, partners: Any, similar: Any, weights: Any, start: int, stop: int) -> Any:
     """Gradients, [b, m], and curvatures, [b, m, m], of the likelihood of rows from `start` to `stop`."""
     n_bits = U.shape[1]

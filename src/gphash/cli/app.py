@@ -14,7 +14,7 @@ from typing import Annotated, Any, ParamSpec
 import typer
 
 from gphash import methods
-from gphash.cli import outputs, shown
+from gphash.cli import outputs, shown, wording
 from gphash.cli.interrupts import Interrupts
 from gphash.datasets import registry
 from gphash.version import __version__
@@ -75,6 +75,14 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show where an error comes 
 DataDir = Annotated[
     Path | None, typer.Option(help="Folder of the data; else the one that GPHASH_DATA names, else the user's cache.")
 ]
+Pictures = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="Where the pictures are; needed to see those that are not below the folder of the index.",
+        show_default=False,
+    ),
+]
 
 NOTHING = "interrupted; nothing was written."
 AGAIN = "interrupted; run the same command again to go on where it stopped."
@@ -101,12 +109,15 @@ def command(
     """
 
     def enter(function: Callable[P, None]) -> Callable[P, None]:
+        def worded(text: str) -> str:
+            return wording.in_options(" ".join(text.split()), wording.options_of(function))
+
         @functools.wraps(function)
         def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
             _expected.clear()
-            with warnings.catch_warnings(), Interrupts() as interrupts:
+            with warnings.catch_warnings(), shown.log(bool(kwargs.get("quiet"))), Interrupts() as interrupts:
                 if not kwargs.get("debug"):
-                    warnings.showwarning = _remark_unless(bool(kwargs.get("quiet")))
+                    warnings.showwarning = _remark_unless(bool(kwargs.get("quiet")), worded)
                 try:
                     function(*args, **kwargs)
                 except (typer.Exit, typer.BadParameter):
@@ -118,7 +129,7 @@ def command(
                         raise typer.Exit(130) from None
                     if kwargs.get("debug") or isinstance(error, BrokenPipeError):
                         raise
-                    shown.complain(f"gphash: {_told(error, kwargs)}")
+                    shown.complain(f"gphash: {_told(error, kwargs, worded)}")
                     raise typer.Exit(1) from error
 
         # The first character keeps lines as they are.
@@ -127,17 +138,17 @@ def command(
     return enter
 
 
-def _remark_unless(quiet: bool) -> Callable[..., None]:
+def _remark_unless(quiet: bool, worded: Callable[[str], str]) -> Callable[..., None]:
     """How Python's warnings are shown: a line each, or not at all."""
 
     def remark(message: Warning | str, *_: object, **__: object) -> None:
         if not quiet:
-            shown.remark(f"gphash: {_one_line(str(message))}")
+            shown.remark(f"gphash: {worded(str(message))}")
 
     return remark
 
 
-def _told(error: Exception, given: Mapping[str, Any]) -> str:
+def _told(error: Exception, given: Mapping[str, Any], worded: Callable[[str], str]) -> str:
     """An error of a command with such arguments, in one line."""
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{os.fsdecode(error.filename)!r}: {error.strerror[:1].lower()}{error.strerror[1:]}."
@@ -146,13 +157,9 @@ def _told(error: Exception, given: Mapping[str, Any]) -> str:
         return f"there is not enough memory{advice}{', or a smaller n_inducing by --set' if 'option' in given else ''}."
     expected = isinstance(error, ValueError | OSError | ImportError)
     if expected or type(error).__module__.partition(".")[0] == "gphash":
-        return _one_line(str(error))
+        return worded(str(error))
     name = type(error).__name__
-    return f"{name}: {_one_line(str(error))} (not foreseen: run it with --debug, and report what that shows)"
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    return f"{name}: {worded(str(error))} (not foreseen: run it with --debug, and report what that shows)"
 
 
 def _show_version(wanted: bool) -> None:

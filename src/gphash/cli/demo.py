@@ -48,7 +48,7 @@ def demo(
         hasher.set_params(callback=watch).fit(train.X, train.y)
     seconds = time.perf_counter() - began
     output.mkdir(parents=True, exist_ok=True)
-    hasher.save(model, training.origin_of(train))
+    hasher.save(model, training.origin_of(train), train.descriptor)
     result = training.measure(hasher, test)
     report.write(measured, result)
     with Gallery.build(index, model, everything) as gallery:

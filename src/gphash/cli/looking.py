@@ -332,6 +332,7 @@ def _model(described: "Description") -> dict[str, Any]:
         told["training_seconds"] = sum(seconds.values())
     if (origin := remarks.get("origin")) and {"rows", "data"} <= set(origin):
         told["trained_with"] = f"{origin['rows']:,} rows of {origin['data']}"
+    told["descriptor"] = remarks.get("descriptor")
     return {**told, "parameters": parameters}
 
 

@@ -1,6 +1,7 @@
 """Commands that search: index, search."""
 
 import io
+import shlex
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
@@ -10,12 +11,13 @@ from gphash.cli import app, shown, training
 from gphash.cli.app import Argument, BadParameter, Data, DataDir, Debug, Json, Model, Option, Quiet, Threads
 
 if TYPE_CHECKING:
-    from gphash.contract import Hasher
+    from gphash.functions import model as models
     from gphash.gallery.gallery import Gallery
     from gphash.gallery.records import Neighbour, Query
     from gphash.index.parts import PartedIndex
 
 PICTURES = (".png", ".svg", ".pdf")
+DRAWN = 512  # pixels of the longer side that a drawn picture keeps at least
 
 
 class Ranking(StrEnum):
@@ -88,14 +90,14 @@ def index(
         training.in_bulk("index", model, data, target, cluster, threads, as_json, quiet)
         return
     target = app.destination(output or Path(f"{app.stem(data)}.index"), "index", model, data)
-    hasher = training.load(model, threads)
+    loaded = training.load(model, threads)
     source = training.read(data, data_dir, threads, quiet)
-    training.check_width(hasher, model, source)
+    training.check_rows(loaded.n_features, loaded.descriptor, model, source)
     from gphash.gallery.gallery import Gallery
 
     with (
         shown.Meter("encoding", quiet) as progress,
-        Gallery.build(target, model, source, progress=progress, discard_added=discard_added) as gallery,
+        Gallery.build(target, model, source, progress=progress, discard_added=discard_added, n_jobs=threads) as gallery,
     ):
         stats = gallery.index.stats()
         told = {"index": str(target), "items": len(gallery), "bits": gallery.n_bits, "codes": stats.n_codes}
@@ -107,6 +109,10 @@ def index(
         f"wrote {target}: {told['items']:,} items, {told['codes']:,} distinct codes of {told['bits']} bits, "
         f"{told['largest_bucket']:,} items in the largest bucket"
     )
+    home = target.absolute().parent.resolve()
+    if source.folder is not None and not source.folder.resolve().is_relative_to(home):
+        place = shlex.quote(str(source.folder))
+        shown.say(f"its pictures stay where they are: gphash serve {target} --pictures {place} shows them")
 
 
 @app.command(
@@ -132,6 +138,7 @@ def search(
         Path | None, Option(metavar="FILE", help="Draw the neighbours: .png, .svg or .pdf; needs gphash[plots].")
     ] = None,
     model: ModelPath = None,
+    pictures: app.Pictures = None,
     seed: Annotated[int | None, Option(min=0, help="Of the random item; another one each time if not given.")] = None,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -155,14 +162,14 @@ def search(
         app.destination(show, "drawing", index, query, model, option="--show")
     from gphash.gallery.gallery import Gallery
 
-    with Gallery.open(index, model=model) as gallery:
+    with Gallery.open(index, model=model, pictures=pictures) as gallery:
         results = [
             Found(
                 name,
                 one,
                 gallery.search(one, k, ranking=ranking.value, radius=radius, allowed=label, others=one.id is not None),
             )
-            for name, one in _queries(gallery, query, seed)
+            for name, one in _queries(gallery, query, seed, as_json or ranking is Ranking.EXPECTED)
         ]
         if show is not None:
             _draw(gallery, results, query, show)
@@ -187,19 +194,19 @@ def _search_parts(
     from gphash.index import parts
 
     index = parts.PartedIndex.open(folder)
-    hasher = training.load(model or folder / parts.MODEL, -1)
-    if hasher.fingerprint_ != index.model:
+    loaded = training.load(model or folder / parts.MODEL, -1)
+    if loaded.fingerprint != index.model:
         raise ValueError(f"--model {str(model)!r} is not the model of {str(folder)!r}; leave it out, or give that one.")
-    if ranking is Ranking.EXPECTED and not hasattr(hasher, "bit_probabilities"):
+    if ranking is Ranking.EXPECTED and not loaded.has_probabilities:
         raise ValueError("--ranking expected: the model tells no probabilities; give hamming.")
     found = []
-    for name, query in _plain_queries(index, hasher, text, ranking):
+    for name, query in _plain_queries(index, loaded, text, ranking):
         found.append(Found(name, query, _neighbours(index, query, k, ranking, radius)))
     return index.n_bits, found
 
 
 def _plain_queries(
-    index: "PartedIndex", hasher: "Hasher", text: str, ranking: Ranking
+    index: "PartedIndex", loaded: "models.Model", text: str, ranking: Ranking
 ) -> "Iterator[tuple[str, Query]]":
     """Queries of an index that knows codes only."""
     from gphash.gallery.records import Query
@@ -217,8 +224,8 @@ def _plain_queries(
     if Path(text).suffix != ".npy" or not Path(text).is_file():
         raise ValueError(f"QUERY {text!r}; in an index of a folder of blocks, give a file .npy of rows, or id:NUMBER.")
     rows = _rows(text)
-    codes = hasher.encode(rows)
-    chances = hasher.bit_probabilities(rows) if ranking is Ranking.EXPECTED else [None] * len(rows)
+    codes = loaded.encode(rows)
+    chances = loaded.bit_probabilities(rows) if ranking is Ranking.EXPECTED else [None] * len(rows)
     for number, (code, chance) in enumerate(zip(codes, chances, strict=True)):
         yield _row_name(text, number, len(rows)), Query(code, chance)
 
@@ -259,21 +266,21 @@ def _row_name(path: str, number: int, n_rows: int) -> str:
     return path if n_rows == 1 else f"{path}, row {number}"
 
 
-def _queries(gallery: "Gallery", text: str, seed: int | None) -> "Iterator[tuple[str, Query]]":
-    """Queries by their names."""
+def _queries(gallery: "Gallery", text: str, seed: int | None, certainty: bool) -> "Iterator[tuple[str, Query]]":
+    """Queries by their names, with the probabilities of their bits if these are wanted."""
     if text == "random":
         chosen = gallery.random_id(seed)
-        yield f"id:{chosen}", gallery.query(id=chosen)
+        yield f"id:{chosen}", gallery.query(id=chosen, certainty=certainty)
     elif text.startswith("id:"):
-        yield text, gallery.query(id=_id(text))
+        yield text, gallery.query(id=_id(text), certainty=certainty)
     elif not Path(text).is_file():
         raise ValueError(f"QUERY {text!r} is no file; give a picture, a file .npy, id:NUMBER, or random.")
     elif Path(text).suffix == ".npy":
         rows = _rows(text)
         for number, row in enumerate(rows):
-            yield _row_name(text, number, len(rows)), gallery.query(features=row)
+            yield _row_name(text, number, len(rows)), gallery.query(features=row, certainty=certainty)
     else:
-        yield text, gallery.query(picture=Path(text))
+        yield text, gallery.query(picture=Path(text), certainty=certainty)
 
 
 def _id(text: str) -> int:
@@ -354,12 +361,16 @@ def _draw(gallery: "Gallery", results: list[Found], text: str, path: Path) -> No
     if not found.neighbours:
         raise ValueError("--show has nothing to draw: no item was found.")
     own = Path(text) if found.query.id is None else gallery.picture(found.query.id).content
-    images = [pictures.open_picture(gallery.picture(one.id).content) for one in found.neighbours]
+
+    def drawn(source: "bytes | Path") -> Any:
+        return pictures.open_picture(source, reduction=lambda height, width: max(height, width) // DRAWN)
+
+    images = [drawn(gallery.picture(one.id).content) for one in found.neighbours]
     marks = [[one.relevant is not False for one in found.neighbours]]
     distances = [[one.distance for one in found.neighbours]]
     whole = all(float(value).is_integer() for value in distances[0])
     figure = plots.contact_sheet(
-        [pictures.open_picture(own)], [images], marks, [[int(value) for value in distances[0]]] if whole else distances
+        [drawn(own)], [images], marks, [[int(value) for value in distances[0]]] if whole else distances
     )
     content = io.BytesIO()
     figure.savefig(content, format=path.suffix[1:], dpi=canvas.DOTS_PER_INCH)

@@ -1,6 +1,8 @@
 """The command that answers over HTTP: serve."""
 
 import os
+import shlex
+import stat
 import threading
 import webbrowser
 from pathlib import Path
@@ -11,6 +13,7 @@ from gphash.cli.app import Argument, Debug, Option, Quiet
 
 READ, WRITE = "GPHASH_READ_TOKEN", "GPHASH_WRITE_TOKEN"
 TOKEN_BYTES = 4096
+OTHERS = stat.S_IRWXG | stat.S_IRWXO
 PATIENCE = 3.0  # seconds of getting ready before a word is said
 
 
@@ -26,6 +29,7 @@ def serve(
         Path | None,
         Option("--model", metavar="MODEL", help="Where the model is, if not where it was.", show_default=False),
     ] = None,
+    pictures: app.Pictures = None,
     read_token_file: Annotated[
         Path | None,
         Option(metavar="FILE", help=f"File with the token that readers must show; else the environment's {READ}."),
@@ -43,7 +47,9 @@ def serve(
     ] = None,
     max_k: Annotated[int, Option(min=1, help="Most neighbours of a search.")] = 1000,
     max_body: Annotated[int, Option(min=1, help="Most bytes of a request.")] = 16_000_000,
-    max_pixels: Annotated[int, Option(min=1, help="Most pixels of a picture.")] = 64_000_000,
+    max_pixels: Annotated[
+        int, Option(min=1, help="Most pixels of a picture; a JPEG may have twice as many.")
+    ] = 25_000_000,
     max_requests: Annotated[int, Option(min=1, help="Most requests worked on at once.")] = 256,
     max_connections: Annotated[int, Option(min=1, help="Most clients connected at once.")] = 512,
     open_page: Annotated[bool, Option("--open", help="Open the page in the browser.")] = False,
@@ -59,6 +65,7 @@ def serve(
         host=host,
         port=port,
         model=model,
+        pictures=pictures,
         writable=writable,
         read_token=_token(read_token_file, READ),
         write_token=_token(write_token_file, WRITE),
@@ -105,7 +112,19 @@ def _token(path: Path | None, variable: str) -> str | None:
             raise ValueError(f"{variable} is set, but empty; give it a token, or unset it to ask for none.")
         return token
     with open(path, encoding="utf-8") as file:
+        _check_private(path, os.fstat(file.fileno()).st_mode)
         token = file.read(TOKEN_BYTES + 1).strip()
     if not token or len(token) > TOKEN_BYTES or len(token.splitlines()) > 1:
-        raise ValueError(f"{str(path)!r} is empty, or has more than one line; wanted is a token and nothing else.")
+        raise ValueError(
+            f"{str(path)!r} is empty, or has more than one line; give a file with a token and nothing else."
+        )
     return token
+
+
+def _check_private(path: Path, mode: int) -> None:
+    """Refuse a token that others on this machine can read; a pipe has no such permissions, nor has Windows."""
+    if os.name == "posix" and stat.S_ISREG(mode) and mode & OTHERS:
+        raise ValueError(
+            f"{str(path)!r} has the mode {stat.S_IMODE(mode):03o}, so that others may use the token; "
+            f"keep it to yourself: chmod 600 {shlex.quote(str(path))}"
+        )

@@ -4,6 +4,7 @@ A terminal gets bars and colours, a pipe or a log plain lines.
 """
 
 import json
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,12 +17,18 @@ from rich.text import Text
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-out = Console()
-err = Console(stderr=True)
-
 PATIENCE = 2.0  # seconds before a task is worth a bar
 PAUSE = 10.0  # seconds between lines of a log
 NO_WIDTH = 1000  # of what is not a terminal
+
+
+def console(**how: Any) -> Console:
+    """A console that shows texts as they are: [brackets] of a name are no style, and :train: is no picture of one."""
+    return Console(markup=False, emoji=False, highlight=False, **how)
+
+
+out = console()
+err = console(stderr=True)
 
 
 class Cells(NamedTuple):
@@ -39,22 +46,45 @@ class Cells(NamedTuple):
 
 def say(text: str, style: str | None = None) -> None:
     """A line of the result, as it is."""
-    out.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+    out.print(text, style=style, soft_wrap=True)
 
 
 def remark(text: str) -> None:
     """A line beside the result."""
-    err.print(text, style="yellow", markup=False, highlight=False, soft_wrap=True)
+    err.print(text, style="yellow", soft_wrap=True)
 
 
 def note(text: str) -> None:
     """A line about what is being done."""
-    err.print(text, markup=False, highlight=False, soft_wrap=True)
+    err.print(text, soft_wrap=True)
 
 
 def complain(text: str) -> None:
     """An error."""
-    err.print(text, style="red", markup=False, highlight=False, soft_wrap=True)
+    err.print(text, style="red", soft_wrap=True)
+
+
+class _Log(logging.Handler):
+    """What the package has to say meanwhile, a line each."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Show a record."""
+        note(f"gphash: {record.getMessage()}")
+
+
+@contextmanager
+def log(quiet: bool) -> Iterator[None]:
+    """Show what the package logs, unless quiet."""
+    logger, handler = logging.getLogger("gphash"), _Log()
+    before = logger.level
+    if not quiet:
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
 
 
 def emit(value: Any) -> None:
@@ -85,7 +115,7 @@ def table(columns: Sequence[str], rows: Sequence[Cells], left: Sequence[int] = (
         )
         grid.add_row(*cells)
     # Rich takes what is not a terminal for one of 80 columns, and would cut the table.
-    wide = out if out.is_terminal else Console(file=out.file, width=NO_WIDTH)
+    wide = out if out.is_terminal else console(file=out.file, width=NO_WIDTH)
     wide.print(grid)
 
 
@@ -254,5 +284,5 @@ def cells() -> Iterator[Callable[[Any], None]]:
 def _bars() -> "Progress":
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-    columns = (BarColumn(30), MofNCompleteColumn(), TextColumn("{task.fields[left]}"), TextColumn("{task.description}"))
-    return Progress(*columns, console=err, transient=True)
+    texts = (TextColumn(f"{{task.{name}}}", markup=False) for name in ("fields[left]", "description"))
+    return Progress(BarColumn(30), MofNCompleteColumn(), *texts, console=err, transient=True)

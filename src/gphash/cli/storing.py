@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from gphash import methods
 from gphash.cli import app, shown, training
 from gphash.cli.app import BadParameter, Data, DataDir, Debug, Exit, Json, Model, Option, Quiet, Threads
 from gphash.cli.looking import SHORT
 from gphash.cli.searching import Index, Ranking
 
 if TYPE_CHECKING:
-    from gphash.contract import Hasher
     from gphash.datasets.sources import Source
+    from gphash.functions import model as models
     from gphash.index.hamming_index import HammingIndex
     from gphash.stores.postgres_index import PostgresIndex
     from gphash.stores.tables import Options
@@ -169,9 +168,9 @@ def search(
         raise BadParameter("--param without --where; give the condition that the values belong to.")
     if training.has_blocks(data, None):
         raise ValueError(f"{data!r} is a folder of blocks; give a file of rows, such as .npy, or a picture.")
-    hasher = training.load(model, threads)
-    if ranking is Ranking.EXPECTED and not hasattr(hasher, "bit_probabilities"):
-        raise ValueError(f"{str(model)!r} is a model of {methods.name_of(hasher)}, which tells no probabilities.")
+    loaded = training.load(model, threads)
+    if ranking is Ranking.EXPECTED and not loaded.has_probabilities:
+        raise ValueError(f"{str(model)!r} is a model of {loaded.method}, which tells no probabilities.")
     options: Options = {"schema": schema, "lock_timeout": lock_timeout, "engine": engine.value}
     if table is not None:
         space, dot, own = table.partition(".")
@@ -179,9 +178,9 @@ def search(
     condition = {} if where is None else {"where": where, "params": param or []}
     with _opened(database, name, options) as store:
         source = training.read(data, data_dir, threads, quiet)
-        training.check_width(hasher, model, source)
+        training.check_rows(loaded.n_features, loaded.descriptor, model, source)
         with shown.Meter("searching", quiet) as progress:
-            results = list(_results(store, hasher, source, k, ranking, radius, condition, progress))
+            results = list(_results(store, loaded, source, k, ranking, radius, condition, progress))
     if as_json:
         shown.emit({"ranking": ranking.value, "results": [_plain(found) for found in results]})
         return
@@ -336,7 +335,7 @@ def _agreed(question: str) -> bool:
 
 def _results(
     store: "PostgresIndex",
-    hasher: "Hasher",
+    loaded: "models.Model",
     source: "Source",
     k: int,
     ranking: Ranking,
@@ -349,12 +348,12 @@ def _results(
 
     for start in range(0, len(source.X), BLOCK):
         rows = source.X[start : start + BLOCK]
-        codes = hasher.encode(rows)
+        codes = loaded.encode(rows)
         if ranking is Ranking.HAMMING:
-            found = store.search(codes, k, model=hasher, **condition)
+            found = store.search(codes, k, model=loaded.fingerprint, **condition)
             pairs = list(zip(*found, strict=True))
         else:
-            pairs = list(_expected(store, hasher, rows, codes, k, radius, condition))
+            pairs = list(_expected(store, loaded, rows, codes, k, radius, condition))
         bits = packing.unpack(codes, store.n_bits)
         for number, (own, (ids, distances)) in enumerate(zip(bits, pairs, strict=True), start):
             label = source.name if len(source.X) == 1 else f"{source.name}, row {number}"
@@ -365,14 +364,14 @@ def _results(
 
 
 def _expected(
-    store: "PostgresIndex", hasher: Any, rows: Any, codes: Any, k: int, radius: int | None, condition: dict[str, Any]
+    store: "PostgresIndex", loaded: Any, rows: Any, codes: Any, k: int, radius: int | None, condition: dict[str, Any]
 ) -> Iterator[tuple[Any, Any]]:
     """Ids and expected distances of every query, of items within a Hamming radius if there is one."""
-    chances = hasher.bit_probabilities(rows)
+    chances = loaded.bit_probabilities(rows)
     if radius is None:
-        yield from zip(*store.search_expected(chances, k, model=hasher, **condition), strict=True)
+        yield from zip(*store.search_expected(chances, k, model=loaded.fingerprint, **condition), strict=True)
         return
-    balls = store.within(codes, radius, model=hasher, **condition)
+    balls = store.within(codes, radius, model=loaded.fingerprint, **condition)
     for number in range(len(rows)):
         near = balls.ids[balls.offsets[number] : balls.offsets[number + 1]]
         found = store.search_expected(chances[number : number + 1], k, allowed=near, **condition)

@@ -17,8 +17,11 @@ if TYPE_CHECKING:
     from gphash.bulk import Made
     from gphash.contract import Hasher
     from gphash.datasets.sources import Source
+    from gphash.features.descriptor import Descriptor
+    from gphash.functions import model as models
 
 BLOCK = 8192  # rows encoded between two signs of progress
+NAMED = 5  # files that were left out
 PHASES = 4  # of training that are shown of every worker
 ELSEWHERE = {
     "n_bits": "--bits",
@@ -54,6 +57,8 @@ class Lesson(NamedTuple):
         Rows and features.
     origin
         What the model keeps of it.
+    descriptor
+        How a picture becomes such a row; None for plain features.
     """
 
     name: str
@@ -61,6 +66,7 @@ class Lesson(NamedTuple):
     y: Any
     shape: tuple[int, int]
     origin: dict[str, Any]
+    descriptor: "Descriptor | None" = None
 
 
 @app.command(
@@ -125,7 +131,7 @@ def fit(
             hasher.executor = cluster
         hasher.fit(lesson.X, lesson.y)
     seconds = time.perf_counter() - began
-    fingerprint = hasher.save(target, lesson.origin)
+    fingerprint = hasher.save(target, lesson.origin, lesson.descriptor)
     score = getattr(hasher, "leave_one_out_score_", None)
     traffic = getattr(hasher, "traffic_", {})
     if as_json:
@@ -233,20 +239,20 @@ def encode(
         what = "codes with probabilities are" if probabilities else "codes alone are"
         raise BadParameter(f"--output {str(target)!r}; {what} a file {wanted}.")
     app.destination(target, "codes", model, data)
-    hasher = load(model, threads)
-    if probabilities and not hasattr(hasher, "bit_probabilities"):
-        raise ValueError(f"{str(model)!r} is a model of {methods.name_of(hasher)}, which tells no probabilities.")
+    loaded = load(model, threads)
+    if probabilities and not loaded.has_probabilities:
+        raise ValueError(f"{str(model)!r} is a model of {loaded.method}, which tells no probabilities.")
     source = read(data, data_dir, threads, quiet)
-    check_width(hasher, model, source)
+    check_rows(loaded.n_features, loaded.descriptor, model, source)
     began = time.perf_counter()
-    codes, chances = _encoded(hasher, source.X, probabilities, quiet)
+    codes, chances = _encoded(loaded, source.X, probabilities, quiet)
     seconds = time.perf_counter() - began
     with files.replacing(target) as file:
         if chances is None:
             np.save(file, codes, allow_pickle=False)
         else:
             np.savez(file, codes=codes, probabilities=chances)
-    n_bits = hasher.hash_function_.n_bits
+    n_bits = loaded.n_bits
     if as_json:
         shown.emit(
             {
@@ -256,7 +262,7 @@ def encode(
                 "bytes_per_row": codes.shape[1],
                 "probabilities": probabilities,
                 "seconds": seconds,
-                "model": hasher.fingerprint_,
+                "model": loaded.fingerprint,
             }
         )
         return
@@ -272,7 +278,7 @@ def in_bulk(
         raise BadParameter(f"--output {str(target)!r} is a file; what is made of a folder of blocks is a folder.")
     if not target.absolute().parent.is_dir():
         raise BadParameter(f"--output {str(target)!r} lies in a folder that does not exist; make it first.")
-    hasher = load(model, threads)
+    hasher = load_hasher(model, threads)
     from gphash import bulk
 
     make = {"codes": bulk.encode, "index": bulk.index}[kind]
@@ -342,7 +348,7 @@ def evaluate(
     from gphash.evaluation import report
 
     target = app.destination(output or Path(f"{model.stem}-report.json"), "report", model, data, stored)
-    hasher = load(model, threads)
+    hasher = load_hasher(model, threads)
     source = _judged(read(data, data_dir, threads, quiet), hasher, model)
     among = None if stored is None else _judged(read(stored, data_dir, threads, quiet), hasher, model)
     result = measure(hasher, source, among, radius)
@@ -398,8 +404,15 @@ def _share_met(model: Path, *sources: "Source | None") -> float | None:
         return max(protocol.share_met(origin["sketch"], source.X) for source in sources if source is not None)
 
 
-def load(path: Path, threads: int) -> "Hasher":
-    """A model, to be used with so many threads."""
+def load(path: Path, threads: int) -> "models.Model":
+    """A model, to encode with so many threads."""
+    from gphash.functions import model as models
+
+    return models.load(path, threads)
+
+
+def load_hasher(path: Path, threads: int) -> "Hasher":
+    """A model as an estimator, to be evaluated or handed to workers."""
     hasher = methods.load(path)
     hasher.n_jobs = threads
     return hasher
@@ -412,18 +425,23 @@ def read(data: str, data_dir: Path | None, threads: int, quiet: bool) -> "Source
     with shown.Meter(f"reading {data}", quiet) as progress:
         source = sources.read(data, data_dir, progress, threads)
     if source.skipped and not quiet:
-        shown.remark(f"gphash: left out {len(source.skipped)} file(s) of {data!r}, such as: {source.skipped[0].reason}")
+        named = "; ".join(one.reason for one in source.skipped[:NAMED])
+        more = f"; and {len(source.skipped) - NAMED} more" if len(source.skipped) > NAMED else ""
+        shown.remark(f"gphash: left out {len(source.skipped)} file(s) of {data!r}: {named}{more}")
     return source
 
 
-def check_width(hasher: "Hasher", model: Path, source: "Source") -> None:
+def check_rows(wanted: int, descriptor: "Descriptor | None", model: Path, source: "Source") -> None:
     """Refuse rows that are not like those the model was trained on."""
-    wanted, found = hasher.hash_function_.n_features, source.X.shape[1]
+    from gphash.features import descriptor as descriptors
+
+    found = source.X.shape[1]
     if wanted != found:
         raise ValueError(
             f"{source.name!r} has {found} features a row, and {str(model)!r} was trained on {wanted}; give rows of the "
             "same kind."
         )
+    descriptors.check_same(descriptor, source.descriptor, str(model), source.name)
 
 
 def measure(hasher: "Hasher", source: "Source", stored: "Source | None" = None, radius: int = 2) -> dict[str, Any]:
@@ -519,7 +537,7 @@ def _lesson(hasher: "Hasher", method: str, source: "Source") -> Lesson:
     """Rows that are here."""
     taught = _supervision(hasher, method, source)
     n_rows, n_features = source.X.shape
-    return Lesson(source.name, source.X, taught, (n_rows, n_features), origin_of(source))
+    return Lesson(source.name, source.X, taught, (n_rows, n_features), origin_of(source), source.descriptor)
 
 
 def _lesson_of_blocks(hasher: "Hasher", method: str, data: str) -> Lesson:
@@ -561,7 +579,7 @@ def _supervision(hasher: "Hasher", method: str, source: "Source") -> Any:
 
 
 def _encoded(
-    hasher: "Hasher", X: "NDArray[np.float32]", probabilities: bool, quiet: bool
+    loaded: "models.Model", X: "NDArray[np.float32]", probabilities: bool, quiet: bool
 ) -> "tuple[NDArray[np.uint8], NDArray[Any] | None]":
     """Codes, and probabilities if wanted, a block of rows at a time."""
     import numpy as np
@@ -570,9 +588,9 @@ def _encoded(
     with shown.Meter("encoding", quiet) as progress:
         for start in range(0, len(X), BLOCK):
             some = X[start : start + BLOCK]
-            codes.append(hasher.encode(some))
+            codes.append(loaded.encode(some))
             if probabilities:
-                chances.append(hasher.bit_probabilities(some).astype(np.float32))
+                chances.append(loaded.bit_probabilities(some).astype(np.float32))
             progress(min(start + BLOCK, len(X)), len(X))
     return np.concatenate(codes), np.concatenate(chances) if probabilities else None
 
@@ -581,7 +599,7 @@ def _judged(source: "Source", hasher: "Hasher", model: Path) -> "Source":
     """Rows that can be judged by labels or tags."""
     if source.y is None:
         raise ValueError(f"{source.name!r} has neither labels nor tags to judge by; give DATA that has.")
-    check_width(hasher, model, source)
+    check_rows(hasher.hash_function_.n_features, hasher.descriptor_, model, source)
     return source
 
 

@@ -20,11 +20,12 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from scipy.special import log_ndtr
 
 from gphash.arrays import Floats, Indices, Signs
-from gphash.coding.similarity import PairGraph, Signatures, alike_pair
+from gphash.coding.alike import alike_pair
+from gphash.coding.similarity import PairGraph, Signatures
+from gphash.compiled import jit
 from gphash.probit import log_odds
 
 
@@ -145,7 +146,7 @@ def sample_pairs(
     return signs, int(flips)
 
 
-@njit(cache=True, nogil=True, fastmath=True)
+@jit(fastmath=True)
 def _weigh(V, alike, counts, table, half_sum):  # type: ignore[no-untyped-def]
     """Fill (a_g + d_g)/2 of every group and return Σ_g (a_g − d_g)/2."""
     middle = table.shape[1] // 2
@@ -159,7 +160,7 @@ def _weigh(V, alike, counts, table, half_sum):  # type: ignore[no-untyped-def]
     return half_difference
 
 
-@njit(cache=True, nogil=True, fastmath=True)
+@jit(fastmath=True)
 def _dot(a, b):  # type: ignore[no-untyped-def]
     total = 0.0
     for k in range(len(b)):
@@ -167,13 +168,13 @@ def _dot(a, b):  # type: ignore[no-untyped-def]
     return total
 
 
-@njit(cache=True, nogil=True, inline="always")
+@jit(inline="always")
 def _draw(odds: float, uniform: float) -> int:
     """+1 with probability 1 / (1 + exp(−odds)), else −1; an overflowing exponential is infinite, which is right."""
     return 1 if uniform * (1.0 + math.exp(-odds)) < 1.0 else -1
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _sample_row(code, gamma, uniforms, mask, exact, codes, masks, counts, size, table, V, alike, half_sum):  # type: ignore[no-untyped-def]
     """Sample the bits of one row in turn against `size` groups; V, alike and half_sum are room to work in."""
     m = len(code)
@@ -199,7 +200,7 @@ def _sample_row(code, gamma, uniforms, mask, exact, codes, masks, counts, size, 
     return flips
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _sample_rows(signs, gamma, uniforms, own, exact, codes, masks, counts, table):  # type: ignore[no-untyped-def]
     size = len(counts)
     V, alike, half_sum = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size)
@@ -211,7 +212,7 @@ def _sample_rows(signs, gamma, uniforms, own, exact, codes, masks, counts, table
     return flips
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _sample_representatives(signs, gamma, uniforms, order, own, exact, member, codes, masks, counts, size, table):  # type: ignore[no-untyped-def]
     room = len(counts)
     V, alike, half_sum = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room)
@@ -230,8 +231,11 @@ def _sample_representatives(signs, gamma, uniforms, order, own, exact, member, c
             if found < 0:
                 found = size
                 size += 1
-                codes[:, found] = signs[i]
-                masks[found] = own[i]
+                # Element by element: an assigned slice would take seconds to compile.
+                for j in range(signs.shape[1]):
+                    codes[j, found] = signs[i, j]
+                for w in range(own.shape[1]):
+                    masks[found, w] = own[i, w]
                 counts[found] = 0.0
             member[i] = found
         counts[member[i]] += 1.0
@@ -241,7 +245,7 @@ def _sample_representatives(signs, gamma, uniforms, order, own, exact, member, c
     return flips
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _find(code, mask, codes, masks, counts, size):  # type: ignore[no-untyped-def]
     """Number of the group with this code and signature, or −1."""
     for g in range(size):
@@ -258,15 +262,17 @@ def _find(code, mask, codes, masks, counts, size):  # type: ignore[no-untyped-de
     return -1
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _compact(codes, masks, counts, member, size):  # type: ignore[no-untyped-def]
     """Close the gaps that emptied groups left; returns how many groups there are."""
     place = np.empty(size, np.int64)
     kept = 0
     for g in range(size):
         if counts[g] > 0.0:
-            codes[:, kept] = codes[:, g]
-            masks[kept] = masks[g]
+            for j in range(codes.shape[0]):
+                codes[j, kept] = codes[j, g]
+            for w in range(masks.shape[1]):
+                masks[kept, w] = masks[g, w]
             counts[kept] = counts[g]
             place[g] = kept
             kept += 1
@@ -275,7 +281,7 @@ def _compact(codes, masks, counts, member, size):  # type: ignore[no-untyped-def
     return kept
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _sample_pairs(signs, gamma, uniforms, order, offsets, partners, similar, weights, table):  # type: ignore[no-untyped-def]
     m = signs.shape[1]
     middle = table.shape[1] // 2

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from gphash.arrays import Floats, Indices
@@ -176,17 +175,6 @@ def alike(mine: Signatures, theirs: Signatures) -> NDArray[np.bool_]:
         equal: NDArray[np.bool_] = mine.masks[:, None, 0] == theirs.masks[None, :, 0]
         return equal
     return np.asarray((mine.masks[:, None, :] & theirs.masks[None, :, :]).any(axis=2))
-
-
-@njit(cache=True, nogil=True, inline="always")
-def alike_pair(mine: Any, theirs: Any, exact: bool) -> int:
-    """1 when two signatures say similar, else 0; for numba loops."""
-    if exact:
-        return 1 if mine[0] == theirs[0] else 0
-    for w in range(len(mine)):
-        if mine[w] & theirs[w]:
-            return 1
-    return 0
 
 
 def among(graph: PairGraph, rows: Indices) -> PairGraph:

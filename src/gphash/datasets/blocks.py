@@ -31,8 +31,7 @@ from gphash.datasets import npy_blocks, parquet_blocks, zarr_blocks
 from gphash.datasets.block_files import Block, Kind, natural, reading
 from gphash.datasets.block_labels import Labels
 from gphash.datasets.dataset import DataError
-
-LARGEST = 1e18  # length of a row, whose square float32 can hold
+from gphash.features import scaling
 
 
 class Piece(Protocol):
@@ -174,7 +173,7 @@ class FolderPiece:
         return X
 
     def _check(self, X: Floats, block: Block, rows: Indices) -> None:
-        limit = LARGEST / self.n_features**0.5
+        limit = scaling.LARGEST / self.n_features**0.5
         if max(float(X.max()), -float(X.min())) <= limit:  # False if a number is NaN
             return
         row, column = np.argwhere(~(np.abs(X) <= limit))[0]

@@ -97,7 +97,7 @@ def checksum(digests: Mapping[str, str]) -> str:
         Hexadecimal SHA-256 of the list.
     """
     lines = "".join(f"{digests[name]}  {name}\n" for name in sorted(digests))
-    return hashlib.sha256(lines.encode()).hexdigest()
+    return hashlib.sha256(lines.encode(errors="surrogateescape")).hexdigest()
 
 
 def array_checksum(arrays: Mapping[str, NDArray[Any]]) -> str:

@@ -19,11 +19,11 @@ from gphash.datasets import pictures, storage
 from gphash.datasets.dataset import DataError, Dataset, Images, Skipped, Split
 from gphash.datasets.progress import Progress
 from gphash.execution.local import row_blocks
-from gphash.features import bag_of_words, cache, gist
+from gphash.features import bag_of_words, cache, gabor, gist, greys
 
 ARRAY_ROWS = 4096  # of an array that are described before progress is told
 
-FEATURES = f"GIST, {gist.DIMENSION} dimensions, pictures over {gist.LONGEST} pixels reduced"
+FEATURES = f"GIST, {gabor.DIMENSION} dimensions, pictures over {gabor.LONGEST} pixels reduced"
 
 
 class Rows(NamedTuple):
@@ -43,12 +43,13 @@ class Rows(NamedTuple):
 
 
 class _Descriptor(NamedTuple):
-    """How pictures become rows, and everything that decides the rows."""
+    """How pictures become rows, and everything that decides the rows; longer ones are reduced to `longest` pixels."""
 
     name: str
     version: int
     parameters: Mapping[str, Any]
     describe: Callable[[Iterable[NDArray[Any]]], NDArray[np.float32]]
+    longest: int
 
 
 def by_gist(dataset: Dataset, folder: str | os.PathLike[str] | None = None, n_jobs: int | None = -1) -> Dataset:
@@ -149,6 +150,7 @@ def by_bag_of_words(
         bag_of_words.VERSION,
         {"words": words},
         lambda images: bag_of_words.describe(codebook, images, n_jobs=n_jobs),
+        bag_of_words.LONGEST,
     )
     features = f"square roots of the frequencies of {n_words} SIFT words, learned from the training images, seed {seed}"
     counted = _described(dataset, counting, place, features)
@@ -171,7 +173,7 @@ def _by_gist(n_jobs: int | None, count: Callable[[int], None] = lambda _: None) 
             count(len(parts[-1]))
         return np.concatenate(parts)
 
-    return _Descriptor("gist", gist.VERSION, {}, describe)
+    return _Descriptor("gist", gist.VERSION, {}, describe, gabor.LONGEST)
 
 
 def _counter(progress: Progress | None, total: int) -> Callable[[int], None]:
@@ -225,14 +227,14 @@ def select(images: Images, kept: Indices) -> Images:
 
 
 def _rows(images: Images, descriptor: _Descriptor, folder: Path) -> Rows:
-    name, version, parameters, describe = descriptor
+    name, version, parameters, describe, longest = descriptor
     if isinstance(images, np.ndarray):
         return Rows(cache.cached(describe, images, name, version, parameters, folder), np.arange(len(images)), ())
 
     faults: dict[Path, str] = {}
 
     def compute(numbers: Sequence[int]) -> tuple[Sequence[int], NDArray[np.float32]]:
-        opened = _opened([images[number] for number in numbers], faults)
+        opened = _opened([images[number] for number in numbers], faults, longest)
         first = next(opened, None)
         if first is None:
             return [], np.empty((0, 0), dtype=np.float32)
@@ -253,7 +255,7 @@ def _rows(images: Images, descriptor: _Descriptor, folder: Path) -> Rows:
 
 def _codebook(images: Images, n_words: int, folder: Path, seed: int, n_jobs: int | None) -> NDArray[np.float32]:
     def fit(_: NDArray[Any]) -> NDArray[np.float32]:
-        source = images if isinstance(images, np.ndarray) else _opened(images, {})
+        source = images if isinstance(images, np.ndarray) else _opened(images, {}, bag_of_words.LONGEST)
         return bag_of_words.fit(source, n_words, random_state=seed, n_jobs=n_jobs).words[None]
 
     # One codebook for all of them: what is described is a single thing, made of every image.
@@ -272,11 +274,15 @@ def _digest(path: Path) -> bytes:
         return hashlib.file_digest(file, "sha256").digest()
 
 
-def _opened(paths: Iterable[Path], faults: dict[Path, str]) -> Iterator[NDArray[np.uint8]]:
+def _opened(paths: Iterable[Path], faults: dict[Path, str], longest: int) -> Iterator[NDArray[np.uint8]]:
     """The pictures one after another; those that are none are left out and noted."""
+
+    def spare(height: int, width: int) -> int:
+        return greys.spare(height, width, longest)
+
     for path in paths:
         try:
-            pixels = pictures.open_picture(path)
+            pixels = pictures.open_picture(path, reduction=spare)
         except pictures.PictureError as error:
             faults[path] = str(error)
         else:

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from gphash import files
 from gphash.datasets import dataset, pictures, splitting, storage
 from gphash.datasets.dataset import DataError, Dataset, Skipped, Split
 from gphash.datasets.progress import Progress
@@ -220,12 +221,12 @@ def _from_subfolders(folder: Path, skipped: list[Skipped]) -> Iterator[_Candidat
             skipped.append(Skipped(folder / name, f"{str(folder / name)!r} is a link out of the folder"))
             continue
         # Links to folders are not followed further down: they might lead in circles.
-        for place, below, files in os.walk(folder / name):
+        for place, below, here in os.walk(folder / name):
             below[:] = sorted(entry for entry in below if not entry.startswith("."))
-            for file in sorted(files):
+            for file in sorted(here):
                 if not file.startswith("."):
                     n_files += 1
-                    yield _Candidate((Path(place) / file).relative_to(folder).as_posix(), (name,))
+                    yield _Candidate((Path(place) / file).relative_to(folder).as_posix(), (files.readable(name),))
     if not n_files:
         raise DataError(f"{str(folder)!r} is empty: there is no file in {', '.join(map(repr, names[:5]))}")
 

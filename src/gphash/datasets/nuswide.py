@@ -196,8 +196,8 @@ def _paper_test(train: Split, test: Split) -> Split:
     rows = np.flatnonzero(test.y[:, frequent].any(axis=1))
     if len(rows) < N_PAPER_TEST:
         raise DataError(
-            f"paper_test=True: {len(rows)} photographs of the test set have one of the {N_PAPER_CONCEPTS} most "
-            f"frequent concepts; wanted are {N_PAPER_TEST}"
+            f"{len(rows)} photographs of the test set have one of the {N_PAPER_CONCEPTS} most frequent concepts; the "
+            f"paper's test set needs {N_PAPER_TEST}: give the whole data set"
         )
     chosen = np.sort(np.random.default_rng(SEED).choice(rows, N_PAPER_TEST, replace=False))
     return Split(test.X[chosen], test.y[chosen], None)

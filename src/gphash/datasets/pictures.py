@@ -2,27 +2,44 @@
 
 Files come from anywhere: only formats that Pillow decodes by itself are tried (EPS, for one, would start a program),
 and the number of pixels, and of passes over them, is known and bounded before any of them is unpacked.
+
+Descriptors look at small pictures, so a large one is reduced while it is decoded, by a whole factor that leaves at
+least four times the pixels of each side that the descriptor wants: a JPEG by its decoder as far as a half, a quarter or
+an eighth, all else by means of squares of pixels, a strip at a time. GIST of a picture of less than 2,048 pixels a side
+is what it would be without; of larger ones it changes by less than 1 %.
 """
 
+import ctypes
 import errno
 import io
 import os
 import re
 import struct
+import warnings
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext, suppress
+from functools import cache
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
-MAX_PIXELS = 64_000_000
+MAX_PIXELS = 25_000_000
+SPARED = 2  # times as many of a JPEG, which the decoder reduces, unless it is one for printers, of four inks
+MAX_BYTES = 4 * MAX_PIXELS  # what lies beside the pixels is held, too, up to four times
+MAX_SLOW_BYTES = 2_000_000  # of what Pillow decodes in Python: a megabyte takes half a second
+MAX_RATIO = 64  # of the sides
 MAX_SCANS = 100  # of a JPEG; each is a pass over all of its pixels, and files in earnest have about ten
+MAX_PASSED = 1_500_000_000  # pixels of all passes
+MAX_STRIPS = 100_000  # of a TIFF; each is decoded on its own, and files in earnest have at most one for each row
 MIN_SIDE = 4  # pixels; descriptors divide a picture into 4 × 4 blocks
-VERSION = 1  # of what is decoded: a cache must not serve descriptors of other pixels
+VERSION = 2  # of what is decoded: a cache must not serve descriptors of other pixels
 
 Source: TypeAlias = str | os.PathLike[str] | bytes
+Reduction: TypeAlias = Callable[[int, int], int]
+"""From height and width of a picture to the factor by which both may be reduced; below 2, it is left as it is."""
 
 _DAMAGE = (
     OSError,
@@ -39,7 +56,10 @@ _DAMAGE = (
 
 _WITHOUT_RANGE = {"I", "F"}  # 32 bits for each pixel
 _STRIP = 1 << 20  # pixels converted at once
+_ORIENTATION = 0x0112  # the tag of EXIF
 
+_TIFF = {b"II*\0": "<", b"MM\0*": ">"}  # how numbers are written
+_PLACES = {273, 324}  # tags: where the strips are, or the tiles
 _JPEG = b"\xff\xd8\xff"
 _SOS, _EOI = 0xDA, 0xD9  # markers: a scan begins, the picture ends
 # Within a scan, 255 is followed by 0 or is a mark to restart at; those and padding have no segment behind them.
@@ -54,7 +74,9 @@ class TooManyPixelsError(PictureError):
     """The picture is larger than allowed."""
 
 
-def open_picture(source: Source, max_pixels: int = MAX_PIXELS) -> NDArray[np.uint8]:
+def open_picture(
+    source: Source, max_pixels: int = MAX_PIXELS, reduction: Reduction = lambda height, width: 1
+) -> NDArray[np.uint8]:
     """The first frame of a picture, upright, in colour, uint8 [H, W, 3].
 
     Parameters
@@ -62,7 +84,9 @@ def open_picture(source: Source, max_pixels: int = MAX_PIXELS) -> NDArray[np.uin
     source
         A path, or the content of a file.
     max_pixels
-        A picture of more is refused.
+        A picture of more is refused, a JPEG of more than twice as many.
+    reduction
+        By which factor the sides of a picture may be reduced.
 
     Returns
     -------
@@ -73,17 +97,16 @@ def open_picture(source: Source, max_pixels: int = MAX_PIXELS) -> NDArray[np.uin
     Raises
     ------
     PictureError
-        If it is no picture, a damaged one, or smaller or larger than allowed.
+        If it is no picture, a damaged one, or smaller, larger or thinner than allowed.
     """
 
     def decode(image: Any) -> NDArray[np.uint8]:
+        width, height = image.size
+        factor = max(1, reduction(height, width))
+        image.draft(None, (width // factor, height // factor))
         image.load()
-        try:
-            upright = _pillow_operations().exif_transpose(image)
-        # A fault in what a camera has noted is none of the picture.
-        except (*_DAMAGE, AttributeError, Warning):
-            upright = image
-        return _colour(upright, image.format)
+        left = max(1, factor * image.width // width)  # what the decoder has not done
+        return _turned(_colour(image, image.format, left), _orientation(image))
 
     result: NDArray[np.uint8] = _opened(source, max_pixels, decode)
     return result
@@ -122,13 +145,21 @@ def _pillow() -> Any:
         import PIL.Image
     except ImportError as error:
         raise ImportError("reading pictures needs Pillow: pip install 'gphash[images]'") from error
+    _silence_libtiff()
     return PIL.Image
 
 
-def _pillow_operations() -> Any:
-    import PIL.ImageOps
+@cache
+def _silence_libtiff() -> None:
+    """Keep libtiff from writing what is wrong with a file to standard error; Pillow raises an error anyhow."""
+    import PIL._imaging
 
-    return PIL.ImageOps
+    with suppress(OSError, AttributeError, TypeError):  # a Pillow without libtiff, or one that hides its functions
+        library = ctypes.CDLL(PIL._imaging.__file__)
+        for name in ("TIFFSetErrorHandler", "TIFFSetWarningHandler"):
+            handler = getattr(library, name)
+            handler.argtypes, handler.restype = [ctypes.c_void_p], ctypes.c_void_p
+            handler(None)
 
 
 def _opened(source: Source, max_pixels: int, use: Any) -> Any:
@@ -137,16 +168,34 @@ def _opened(source: Source, max_pixels: int, use: Any) -> Any:
     formats = [name for name in FORMATS if name in pillow.OPEN]
     label = "the picture" if isinstance(source, bytes) else repr(os.fspath(source))
     opened = io.BytesIO(source) if isinstance(source, bytes) else source
+    n_bytes = len(source) if isinstance(source, bytes) else os.stat(source).st_size
+    if n_bytes > MAX_BYTES:
+        raise PictureError(f"{label} has {n_bytes} bytes; a picture may have at most {MAX_BYTES}")
+    # What Pillow warns of names no file, and can be a thousand lines for one picture.
+    warnings.filterwarnings("ignore", module=r"PIL\.")
     try:
+        _check_tiff(opened, label)
         with pillow.open(opened, formats=formats) as image:
             width, height = image.size
-            if width * height > max_pixels:
-                raise TooManyPixelsError(f"{label} has {width} × {height} pixels; allowed are at most {max_pixels}")
+            is_spared = image.format in ("JPEG", "MPO") and image.mode != "CMYK"
+            most = SPARED * max_pixels if is_spared else max_pixels
+            if width * height > most:
+                raise TooManyPixelsError(f"{label} has {width} × {height} pixels; allowed are at most {most}")
             if min(width, height) < MIN_SIDE:
                 raise PictureError(
                     f"{label} has {width} × {height} pixels; wanted are at least {MIN_SIDE} on each side"
                 )
-            _check_scans(source, label)
+            if max(width, height) > MAX_RATIO * min(width, height):
+                raise PictureError(
+                    f"{label} has {width} × {height} pixels; one side may be at most {MAX_RATIO} times as long as the "
+                    "other: cut it into pieces"
+                )
+            if n_bytes > MAX_SLOW_BYTES and any(tile[0] in pillow.DECODERS for tile in image.tile):
+                raise PictureError(
+                    f"{label} is a {image.format} of a kind that takes long to read, and has more than "
+                    f"{MAX_SLOW_BYTES} bytes; save it as PNG"
+                )
+            _check_scans(source, width * height, label)
             return use(image)
     except (PictureError, FileNotFoundError, PermissionError, IsADirectoryError):
         raise
@@ -162,7 +211,22 @@ def _opened(source: Source, max_pixels: int, use: Any) -> Any:
         raise PictureError(f"{label} is a damaged picture: {error}") from error
 
 
-def _check_scans(source: Source, label: str) -> None:
+def _check_tiff(source: "str | os.PathLike[str] | io.BytesIO", label: str) -> None:
+    """Refuse a TIFF of so many strips that the list of them alone takes gigabytes."""
+    with open(source, "rb") if isinstance(source, str | os.PathLike) else nullcontext(source) as file:
+        head = file.read(8)
+        if head[:2] in (b"II", b"MM"):
+            if (order := _TIFF.get(head[:4])) is None:
+                raise PictureError(f"{label} is a TIFF of an unusual kind; save it again as a plain one")
+            file.seek(struct.unpack(f"{order}4xI", head)[0])
+            (n_tags,) = struct.unpack(f"{order}H", file.read(2))
+            for tag, _, count, _ in struct.iter_unpack(f"{order}HHII", file.read(12 * n_tags)):
+                if tag in _PLACES and count > MAX_STRIPS:
+                    raise PictureError(f"{label} is a TIFF of more than {MAX_STRIPS} strips; save it again with fewer")
+        file.seek(0)
+
+
+def _check_scans(source: Source, n_pixels: int, label: str) -> None:
     """Refuse a JPEG that repeats scans to keep whoever decodes it busy."""
     if isinstance(source, bytes):
         content = source
@@ -170,9 +234,11 @@ def _check_scans(source: Source, label: str) -> None:
         with open(source, "rb") as file:
             content = file.read(len(_JPEG))
             if content == _JPEG:
-                content += file.read()
-    if content.startswith(_JPEG) and _n_scans(content) > MAX_SCANS:
-        raise PictureError(f"{label} is a JPEG of more than {MAX_SCANS} scans; save it again with fewer")
+                file.seek(0)
+                content = file.read()
+    most = min(MAX_SCANS, MAX_PASSED // n_pixels)
+    if content.startswith(_JPEG) and _n_scans(content) > most:
+        raise PictureError(f"{label} is a JPEG of more than {most} scans; save it again with fewer")
 
 
 def _n_scans(content: bytes) -> int:
@@ -184,23 +250,47 @@ def _n_scans(content: bytes) -> int:
     return count
 
 
-def _colour(image: Any, kind: str | None) -> NDArray[np.uint8]:
-    """Pixels in colour, a strip at a time: the greys of large pictures would take gigabytes as wide numbers."""
+def _orientation(image: Any) -> int:
+    """How the camera was held, a number from 1 to 8 as EXIF has it."""
+    try:
+        return int(image.getexif().get(_ORIENTATION, 1))
+    # A fault in what a camera has noted is none of the picture.
+    except (*_DAMAGE, AttributeError, Warning):
+        return 1
+
+
+def _turned(pixels: NDArray[np.uint8], orientation: int) -> NDArray[np.uint8]:
+    """Pixels of a picture as whoever took it has seen it."""
+    if orientation in (5, 6, 7, 8):
+        pixels = pixels.transpose(1, 0, 2)
+    if orientation in (3, 4, 7, 8):
+        pixels = pixels[::-1]
+    if orientation in (2, 3, 6, 7):
+        pixels = pixels[:, ::-1]
+    return np.ascontiguousarray(pixels)
+
+
+def _colour(image: Any, kind: str | None, factor: int = 1) -> NDArray[np.uint8]:
+    """Pixels in colour, or means of squares of them, a strip at a time: a large picture would take gigabytes."""
     is_deep = image.mode.startswith("I;16") or (image.mode == "I" and kind == "PPM")  # greys from 0 to 65,535
     low, high = _range(image) if image.mode in _WITHOUT_RANGE and not is_deep else (0.0, 0.0)
-    pixels = np.empty((image.height, image.width, 3), dtype=np.uint8)
-    for top, strip in _strips(image):
-        rows = pixels[top : top + strip.height]
+    pixels = np.empty((-(-image.height // factor), -(-image.width // factor), 3), dtype=np.uint8)
+    for top, strip in _strips(image, factor):
         if is_deep:  # Pillow would clip them, and those without a range, at 255
-            rows[:] = np.clip(np.asarray(strip, dtype=np.int32) >> 8, 0, 255)[:, :, None]
+            greys = np.clip(np.asarray(strip, dtype=np.int32) >> 8, 0, 255)
+            plain = _pillow().fromarray(greys.astype(np.uint8))
         elif strip.mode in _WITHOUT_RANGE:
-            rows[:] = np.rint((np.asarray(strip, dtype=np.float64) - low) * (255 / (high - low or 1)))[:, :, None]
+            greys = np.rint((np.asarray(strip, dtype=np.float64) - low) * (255 / (high - low or 1)))
+            plain = _pillow().fromarray(greys.astype(np.uint8))
         elif strip.has_transparency_data:
             layered = strip.convert("RGBA")
             white = _pillow().new("RGBA", layered.size, "white")
-            rows[:] = np.asarray(_pillow().alpha_composite(white, layered).convert("RGB"))
+            plain = _pillow().alpha_composite(white, layered).convert("RGB")
         else:
-            rows[:] = np.asarray(strip.convert("RGB"))
+            plain = strip.convert("RGB")
+        reduced = np.asarray(plain.reduce(factor))
+        first = top // factor
+        pixels[first : first + len(reduced)] = reduced if reduced.ndim == 3 else reduced[:, :, None]
     return pixels
 
 
@@ -215,8 +305,8 @@ def _range(image: Any) -> tuple[float, float]:
     return min(ends), max(ends)
 
 
-def _strips(image: Any) -> Iterator[tuple[int, Any]]:
-    """Strips of a picture, each with the number of its first row."""
-    step = max(1, _STRIP // image.width)
+def _strips(image: Any, factor: int = 1) -> Iterator[tuple[int, Any]]:
+    """Strips of a picture, each with the number of its first row, a multiple of the factor."""
+    step = factor * max(1, _STRIP // (image.width * factor))
     for top in range(0, image.height, step):
         yield top, image.crop((0, top, image.width, min(image.height, top + step)))

@@ -14,10 +14,10 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from gphash.arrays import Floats
+from gphash.compiled import jit
 
 
 class Metric(NamedTuple):
@@ -117,7 +117,7 @@ def harmonic_numbers(n: int) -> Floats:
     return np.concatenate([[0.0], np.cumsum(1.0 / np.arange(1, n + 1))])
 
 
-@njit(cache=True, nogil=True, inline="always")
+@jit(inline="always")
 def tie_precision(n, r, a, b, q, harmonic):  # type: ignore[no-untyped-def]
     """What the first q positions of a tie are expected to add; n, r, a and b as in the equation above."""
     if r == 0:
@@ -126,7 +126,7 @@ def tie_precision(n, r, a, b, q, harmonic):  # type: ignore[no-untyped-def]
     return r / n * (slope * q + (b + 1 - slope * (a + 1)) * (harmonic[a + q] - harmonic[a]))
 
 
-@njit(cache=True, nogil=True)
+@jit
 def precision_sum(sizes, hits, harmonic):  # type: ignore[no-untyped-def]
     """Expected sum of the precisions at the relevant rows, from sizes and hits of the ties."""
     total = 0.0

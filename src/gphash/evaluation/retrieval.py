@@ -9,11 +9,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from gphash.arrays import Floats
-from gphash.coding.similarity import Signatures, alike_pair
+from gphash.coding.alike import alike_pair
+from gphash.coding.similarity import Signatures
+from gphash.compiled import jit
 from gphash.evaluation.metrics import harmonic_numbers, mean, tie_precision
 from gphash.execution.local import LocalExecutor, row_blocks
 from gphash.hamming import packing
@@ -212,7 +213,7 @@ def _byte_tables(probabilities: Floats) -> Floats:
     return tables
 
 
-@njit(cache=True, nogil=True, inline="always")
+@jit(inline="always")
 def _ones(word):  # type: ignore[no-untyped-def]
     """Number of bits set in a 64-bit word; LLVM knows this pattern as one instruction."""
     word = word - ((word >> np.uint64(1)) & np.uint64(0x5555555555555555))
@@ -221,7 +222,7 @@ def _ones(word):  # type: ignore[no-untyped-def]
     return np.int64((word * np.uint64(0x0101010101010101)) >> np.uint64(56))
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _write(sizes, hits, within, depths, harmonic, found):  # type: ignore[no-untyped-def]
     """Fill one query's row of results from the ties of its ranking; depths ascend, so that one walk serves them all."""
     relevant = 0
@@ -255,7 +256,7 @@ def _write(sizes, hits, within, depths, harmonic, found):  # type: ignore[no-unt
         found[2 + 2 * k :] = np.nan
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _by_hamming(queries, own, exact, words, offsets, masks, counts, n_bits, left_out, radius, depths, harmonic, found):  # type: ignore[no-untyped-def]
     sizes, hits = np.zeros(n_bits + 1, np.int64), np.zeros(n_bits + 1, np.int64)
     for q in range(len(queries)):
@@ -277,7 +278,7 @@ def _by_hamming(queries, own, exact, words, offsets, masks, counts, n_bits, left
         _write(sizes, hits, within, depths, harmonic, found[q])
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _keys(tables, packed, scale, keys):  # type: ignore[no-untyped-def]
     """Distance of every query to every code as an integer, the code's number in the low bits: one sort for both."""
     for q in range(len(keys)):
@@ -289,7 +290,7 @@ def _keys(tables, packed, scale, keys):  # type: ignore[no-untyped-def]
             keys[q, code] = (np.int64(total * scale + 0.5) << INDEX_BITS) | code
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _by_keys(keys, queries, own, exact, words, offsets, masks, counts, left_out, depths, harmonic, found):  # type: ignore[no-untyped-def]
     n_codes = keys.shape[1]
     sizes, hits = np.empty(n_codes, np.int64), np.empty(n_codes, np.int64)

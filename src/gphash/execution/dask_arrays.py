@@ -9,7 +9,8 @@ import numpy as np
 
 from gphash.arrays import Floats, Indices
 from gphash.datasets.block_files import float_type
-from gphash.datasets.blocks import LARGEST, ArrayTable, Piece
+from gphash.datasets.blocks import ArrayTable, Piece
+from gphash.features.scaling import LARGEST
 
 
 class DaskPiece(NamedTuple):

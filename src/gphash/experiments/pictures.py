@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gphash import hashing, methods, training
+from gphash import methods, training
 from gphash.arrays import Floats, Indices
 from gphash.coding import similarity
 from gphash.datasets.blocks import ArrayTable
@@ -108,7 +108,7 @@ def toy(X: Floats, y: Indices, trained: Trained) -> "Figure":
     reach = 1.12 * float(np.abs(X).max())
     axis = np.linspace(-reach, reach, 240)
     grid = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
-    surfaces = hashing.probabilities(trained.function, grid).T.reshape(2, len(axis), len(axis))
+    surfaces = trained.function.probabilities(grid).T.reshape(2, len(axis), len(axis))
     inducing = trained.function.Z + trained.function.scaling.mean
     codes = trained.codes()
     figure = canvas.figure(10.4, 2.85)

@@ -17,6 +17,9 @@ from numpy.typing import NDArray
 from gphash.arrays import Floats, Indices
 
 SCALES, ORIENTATIONS, BLOCKS = 4, 8, 4
+LONGEST = 256  # pixels; longer pictures are reduced to it
+DIMENSION = SCALES * ORIENTATIONS * BLOCKS * BLOCKS
+LONGEST = 256  # pixels; longer pictures are reduced to it
 BORDER = 5  # mirrored around the image for the whitening, pixels
 
 _CUTOFF = 4.0  # of the whitening, cycles per image
@@ -55,7 +58,7 @@ class Plan(NamedTuple):
 
 
 # A plan for the largest pictures takes some 5 MB.
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=12)
 def plan(height: int, width: int) -> Plan:
     """Matrices for images of one size, computed in float64; the latest sizes are kept."""
     side = max(height, width) + 2 * BORDER

@@ -22,22 +22,20 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from gphash.arrays import Floats, Indices
+from gphash.compiled import jit
 from gphash.execution.local import LocalExecutor, row_blocks
 from gphash.features import gabor, greys
-from gphash.features.gabor import BLOCKS, BORDER, ORIENTATIONS, SCALES
+from gphash.features.gabor import BLOCKS, BORDER, DIMENSION, LONGEST
 
-DIMENSION = SCALES * ORIENTATIONS * BLOCKS * BLOCKS
-LONGEST = 256  # pixels; longer pictures are reduced to it
 VERSION = 2  # of what is computed: a cache must not serve another one's descriptors
 
 _BATCH_PIXELS = 2**16
 
 # Products may be fused with sums, nothing is reordered.
-_compiled = njit(nogil=True, cache=True, fastmath={"contract"})
+_compiled = jit(fastmath={"contract"})
 
 
 def describe(images: ArrayLike, *, n_jobs: int | None = -1, batch: int | None = None) -> NDArray[np.float32]:
@@ -96,7 +94,7 @@ def describe_each(images: Iterable[ArrayLike], *, n_jobs: int | None = -1) -> ND
 
 def _describe(images: NDArray[Any], first: int | None, name: str = "images") -> NDArray[np.float32]:
     """Descriptors of a batch whose first image has the number `first`, [b, 512]."""
-    grey = greys.stretch(greys.reduce(greys.grey(images), LONGEST, BLOCKS), first, name)
+    grey = greys.stretch(greys.reduce(images, LONGEST, BLOCKS), first, name)
     plan = gabor.plan(*grey.shape[1:])
     descriptors = np.empty((len(grey), DIMENSION), dtype=np.float32)
     _gabor_means(_prefilter(grey, plan.lowpass), *plan[1:], descriptors)
@@ -238,8 +236,10 @@ def _gabor_means(
                         c, d = even_real + odd_imaginary, even_imaginary - odd_real
                         right[u] += np.sqrt(a * a + b * b)
                         left[u] += np.sqrt(c * c + d * d)
-                sums[width - half_width :] = right
-                sums[:half_width] = left[::-1]
+                for u in range(half_width):
+                    sums[width - half_width + u] = right[u]
+                for u in range(half_width):
+                    sums[half_width - 1 - u] = left[u]
                 for c in range(blocks):
                     total = np.float32(0)
                     for x in range(column_edges[c], column_edges[c + 1]):

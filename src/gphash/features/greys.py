@@ -6,11 +6,9 @@ counted by the part that lies inside.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
 from gphash.arrays import Floats
@@ -19,6 +17,9 @@ from gphash.execution.local import LocalExecutor
 R = TypeVar("R")
 
 CHANNELS = 4
+ROOM = 4  # times the pixels of a side that are left to be averaged
+
+_FEW = 1 << 22  # numbers of a picture of which all greys are made at once, which is quicker, instead of row by row
 
 
 def check_image(image: ArrayLike, least: int, name: str) -> NDArray[Any]:
@@ -50,11 +51,13 @@ def each(work: Callable[[int, Any], R], images: Iterable[Any], n_jobs: int | Non
 
 
 def grey(images: NDArray[Any]) -> Floats:
-    """Mean of the colour channels of pictures of one size, [b, H, W]; float32 where it holds the values exactly."""
-    exact = images.dtype.itemsize <= 2 or images.dtype == np.float32
-    dtype: type[np.floating[Any]] = np.float32 if exact else np.float64
+    """Mean of the colour channels of pictures of one size, [b, H, W]; float32 where it holds the values exactly.
+
+    Pictures that are such greys already are handed back as they are.
+    """
+    dtype = _dtype(images)
     if images.ndim == 3:
-        return images.astype(dtype)
+        return images.astype(dtype, copy=False)
     # Channel after channel: the order in which numpy adds along an axis depends on the layout.
     total: Floats = images[..., 0].astype(dtype)
     colours = min(images.shape[3], 3)
@@ -64,26 +67,30 @@ def grey(images: NDArray[Any]) -> Floats:
     return total
 
 
-def reduce(greys: Floats, longest: int, least: int) -> Floats:
-    """Pictures [b, H, W] whose longer side is at most `longest`, the other kept in proportion, but not below `least`.
+def reduce(images: NDArray[Any], longest: int, least: int) -> Floats:
+    """Greys of pictures of one size, [b, H, W], the longer side at most `longest`.
 
-    Pictures that are small enough are handed back as they are.
+    The other side is kept in proportion, but not below `least`. Pictures that are small enough keep their size.
     """
-    height, width = greys.shape[1:]
+    height, width = images.shape[1:3]
     longer = max(height, width)
     if longer <= longest:
-        return greys
-    return resize(greys, *(max(min(side, least), round(side * longest / longer)) for side in (height, width)))
+        return grey(images)
+    return resize(images, *(max(min(side, least), round(side * longest / longer)) for side in (height, width)))
 
 
-def resize(greys: Floats, height: int, width: int) -> Floats:
-    """Pictures [b, H, W] as [b, height, width], by area averaging; those of that size are handed back as they are."""
-    if greys.shape[1:] == (height, width):
-        return greys
-    rows, columns = (
-        _averaging(side, target, greys.dtype.str) for side, target in zip(greys.shape[1:], (height, width), strict=True)
-    )
-    return np.stack([(columns @ (rows @ picture).T).T for picture in greys])
+def spare(height: int, width: int, longest: int) -> int:
+    """The factor by which a picture may be reduced before `reduce`, which is left four times the pixels a side."""
+    return max(height, width) // (ROOM * longest)
+
+
+def resize(images: NDArray[Any], height: int, width: int) -> Floats:
+    """Greys of pictures of one size, [b, height, width], by area averaging."""
+    if images.shape[1:3] == (height, width):
+        return grey(images)
+    if images[0].size <= _FEW:
+        images = grey(images)
+    return np.stack([_averaged(np.ascontiguousarray(_averaged(image, height).T), width).T for image in images])
 
 
 def stretch(greys: Floats, first: int | None = None, name: str = "images") -> NDArray[np.float32]:
@@ -121,10 +128,27 @@ def _checked(given: ArrayLike, dimensions: tuple[int, int], least: int, name: st
     return array
 
 
-@lru_cache(maxsize=64)
-def _averaging(size: int, target: int, dtype: str) -> Any:
-    """Matrix of area averaging along one axis, sparse [target, size]."""
+def _dtype(images: NDArray[Any]) -> type[np.floating[Any]]:
+    exact = images.dtype.itemsize <= 2 or images.dtype == np.float32
+    return np.float32 if exact else np.float64
+
+
+def _averaged(image: NDArray[Any], target: int) -> Floats:
+    """Greys of a picture [H, W] or [H, W, channels], averaged along its first axis, [target, W].
+
+    One pass takes the first old row that every new row covers, the next one the second, and so on.
+    """
+    size = len(image)
     edges = np.arange(target + 1) * (size / target)
-    pixels = np.arange(size)
-    overlap = np.minimum(edges[1:, None], pixels + 1) - np.maximum(edges[:-1, None], pixels)
-    return scipy.sparse.csr_array((np.maximum(overlap, 0) * (target / size)).astype(dtype))
+    low, high = edges[:-1], edges[1:]
+    first = low.astype(np.int64)
+    averaged = np.zeros((target, image.shape[1]), dtype=_dtype(image))
+    with np.errstate(invalid="ignore", over="ignore"):  # whoever stretches them finds what is not finite
+        for step in range(int((np.ceil(high) - first).max())):
+            row = first + step
+            shares = np.maximum(np.minimum(high, row + 1) - np.maximum(low, row), 0) * (target / size)
+            # Where a new row covers no more old ones, its share of any is 0.
+            part = grey(image[np.minimum(row, size - 1)][None])[0]
+            part *= shares[:, None].astype(part.dtype)
+            averaged += part
+    return averaged

@@ -13,6 +13,8 @@ from gphash.schema import Array
 MEAN = Array("<f8", ("features",))
 """The mean in a file."""
 
+LARGEST = 1e18  # length of a row, whose square float32 can hold
+
 
 class Scaling(NamedTuple):
     """What turns a raw row into a scaled one.
@@ -42,3 +44,10 @@ def apply(scaling: Scaling, X: Floats, dtype: type[np.floating[Any]] = np.float3
         length[length == 0] = 1
         scaled /= length[:, None]
     return scaled.astype(dtype, copy=False)
+
+
+def check_range(X: Floats) -> None:
+    """Refuse finite numbers so large that squares of rows would not be."""
+    largest, limit = max(float(X.max()), -float(X.min())) if X.size else 0.0, LARGEST / X.shape[1] ** 0.5
+    if largest > limit:
+        raise ValueError(f"X holds values as large as {largest:.3g}; give values of at most {limit:.1e}.")

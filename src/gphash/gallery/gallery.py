@@ -11,18 +11,18 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self, TypeAlias, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gphash import persistence
+from gphash import files, persistence
 from gphash.arrays import Floats
-from gphash.contract import Hasher
 from gphash.datasets import pictures
 from gphash.datasets.progress import Progress
-from gphash.datasets.sources import Source
+from gphash.features import descriptor as descriptors
 from gphash.features.descriptor import Descriptor
+from gphash.functions.model import Model
 from gphash.gallery import added, arguments, items, opening, png
 from gphash.gallery.added import Record
 from gphash.gallery.items import Items
@@ -42,6 +42,9 @@ from gphash.hamming import packing
 from gphash.index import storage
 from gphash.index.contents import Filter
 from gphash.index.hamming_index import HammingIndex
+
+if TYPE_CHECKING:
+    from gphash.datasets.sources import Source
 
 Ranking: TypeAlias = Literal["hamming", "expected"]
 T = TypeVar("T")
@@ -64,22 +67,22 @@ class Gallery:
         self,
         path: Path,
         index: HammingIndex,
-        hasher: Hasher,
+        model: Model,
         known: Items,
         records: dict[int, Record],
         writable: bool,
+        folders: tuple[Path | None, Path | None],
     ) -> None:
         self.path = path
         self.index = index
-        self.hasher = hasher
+        self.model = model
         self.descriptor: Descriptor | None = known.descriptor
         self.writable = writable
         self.name = known.name
         self._known = known
         self._records = records
         self._classes = _with_names(known.classes, (name for record in records.values() for name in record.labels))
-        home = Path(os.path.realpath(path)).parent
-        self._folder = None if known.folder is None else home / known.folder
+        self._folder, self.hidden_folder = folders
         self._folder_is_there = self._folder is not None and self._folder.is_dir()
         self._added = opening.beside(path, ".added")
         noted = added.next_id(self._added)
@@ -97,10 +100,11 @@ class Gallery:
         cls,
         path: Location,
         model: Location,
-        source: Source,
+        source: "Source",
         *,
         progress: Progress | None = None,
         discard_added: bool = False,
+        n_jobs: int | None = -1,
     ) -> Self:
         """Encode rows, write an index of them and what is known of them, and open it for reading.
 
@@ -116,42 +120,46 @@ class Gallery:
             Called with the rows done and in all.
         discard_added
             Whether items that were added to an index that is there may be lost.
+        n_jobs
+            Threads that encode; −1 for all cores.
 
         Raises
         ------
         LockedError
             If somebody is writing to the index.
         ValueError
-            If items would be lost that may not be.
+            If items would be lost that may not be, or if pictures are described in another way than those the model
+            was trained with.
         """
         persistence.check_replaceable(path, storage.KIND)
         if not discard_added and (n_added := added.count(opening.beside(path, ".added"))):
             raise ValueError(
                 f"{os.fspath(path)!r} has {n_added} item(s) that were added to it, which a new index would lose; give "
-                "another name, or say that they may go (discard_added=True, --discard-added)."
+                "another name, or say that they may go: discard_added=True."
             )
-        hasher = opening.load(model)
+        loaded = opening.load(model, n_jobs)
         n_rows = len(source.X)
         if not n_rows:
             raise ValueError(f"{source.name!r} has no rows; give some to search in.")
-        if source.X.shape[1] != hasher.n_features_in_:
+        if source.X.shape[1] != loaded.n_features:
             raise ValueError(
                 f"{source.name!r} has {source.X.shape[1]} features, and the model {os.fspath(model)!r} takes "
-                f"{hasher.n_features_in_}; give data of the kind that it was trained with."
+                f"{loaded.n_features}; give data of the kind that it was trained with."
             )
+        descriptors.check_same(loaded.descriptor, source.descriptor, os.fspath(model), source.name)
         ids = np.arange(n_rows, dtype=np.int64) if source.ids is None else np.asarray(source.ids, np.int64)
-        codes = np.empty((n_rows, -(-hasher.hash_function_.n_bits // 8)), np.uint8)
+        codes = np.empty((n_rows, -(-loaded.n_bits // 8)), np.uint8)
         for start in range(0, n_rows, ROWS):
-            codes[start : start + ROWS] = hasher.encode(source.X[start : start + ROWS])
+            codes[start : start + ROWS] = loaded.encode(source.X[start : start + ROWS])
             if progress is not None:
                 progress(min(start + ROWS, n_rows), n_rows)
-        index = HammingIndex.build(codes, ids, n_bits=hasher.hash_function_.n_bits, model=hasher)
+        index = HammingIndex.build(codes, ids, n_bits=loaded.n_bits, model=loaded.fingerprint)
         target, waiting = opening.beside(path, ""), opening.beside(path, ".items.next")
         with storage.lock(path):
             opening.finish(path)
             before = opening.stamp(target)
             try:
-                belongs = items.write(waiting, target, source, ids, codes, model, hasher.fingerprint_)
+                belongs = items.write(waiting, target, source, ids, codes, model, loaded.fingerprint)
                 index.save(path)
             except BaseException:
                 if opening.stamp(target) == before:
@@ -161,10 +169,17 @@ class Gallery:
             folder = opening.beside(path, ".added")
             added.sweep(folder, added.read(folder, belongs).foreign)
             added.forget_next_id(folder)
-        return cls.open(path, model=model)
+        return cls.open(path, model=model, pictures=source.folder)
 
     @classmethod
-    def open(cls, path: Location, *, model: Location | None = None, writable: bool = False) -> Self:
+    def open(
+        cls,
+        path: Location,
+        *,
+        model: Location | None = None,
+        writable: bool = False,
+        pictures: Location | None = None,
+    ) -> Self:
         """Open what `build` wrote, or an index that was made in Python.
 
         Parameters
@@ -175,6 +190,9 @@ class Gallery:
             The file of its model; if None, where it was when the index was built, relative to the index.
         writable
             Whether items may be added and removed. There can be one writer at a time.
+        pictures
+            The folder of the pictures. If None, the one that the index names, but only if that is below the index's
+            own folder: an index may come from anywhere, and name any. One that is not followed is `hidden_folder`.
 
         Raises
         ------
@@ -183,9 +201,6 @@ class Gallery:
         FormatError
             If a file is damaged, or if `NAME.items` belongs to another index, or, for a writer, if it is missing
             although items were added to it.
-        PermissionError
-            If `NAME.items` has its pictures in a folder that is not below the index's, and somebody else than its
-            user or root may have written it.
         LockedError
             If somebody else is writing to the index.
         """
@@ -197,9 +212,9 @@ class Gallery:
                     "give the file of the model that made the codes."
                 )
             place = opening.beside(path, "").parent / known.model if model is None else Path(model)
-            hasher = opening.load(place)
-            opening.check_model(hasher, index, known, place, path)
-            return cls(Path(path), index, hasher, known, records, writable)
+            loaded = opening.load(place)
+            opening.check_model(loaded, index, known, place, path)
+            return cls(Path(path), index, loaded, known, records, writable, opening.folders(path, known, pictures))
         except BaseException:
             index.close()
             raise
@@ -244,7 +259,7 @@ class Gallery:
     @property
     def has_probabilities(self) -> bool:
         """Whether the method knows how certain bits are."""
-        return hasattr(self.hasher, "bit_probabilities")
+        return self.model.has_probabilities
 
     def encode(self, features: ArrayLike) -> tuple[NDArray[np.uint8], Floats | None]:
         """Codes of rows.
@@ -263,10 +278,31 @@ class Gallery:
         """
         rows = self._checked_features(features)
         if not self.has_probabilities:
-            return self.hasher.encode(rows), None
-        hasher: Any = self.hasher
-        chances = np.asarray(hasher.bit_probabilities(rows), np.float64)
+            return self.model.encode(rows), None
+        chances = self.model.bit_probabilities(rows)
         return packing.pack(chances >= 0.5), chances
+
+    def describe(self, picture: bytes | Location, *, max_pixels: int = pictures.MAX_PIXELS) -> NDArray[np.float32]:
+        """A picture as a row that the model takes, [d].
+
+        Parameters
+        ----------
+        picture
+            The content of a picture's file, or where the file is.
+        max_pixels
+            A picture of more is refused.
+
+        Raises
+        ------
+        PictureError
+            If it is none that can be described.
+        """
+        if self.descriptor is None:
+            raise ValueError(
+                "picture given, but the gallery was built from features that no picture can be described by; "
+                "give features."
+            )
+        return self.descriptor.describe(pictures.open_picture(picture, max_pixels, self.descriptor.spare))
 
     def query(
         self,
@@ -275,8 +311,9 @@ class Gallery:
         picture: bytes | Location | None = None,
         id: int | None = None,
         code: ArrayLike | str | None = None,
+        certainty: bool = True,
     ) -> Query:
-        """What to search for; give exactly one of the four.
+        """What to search for; give exactly one of the first four.
 
         Parameters
         ----------
@@ -289,6 +326,8 @@ class Gallery:
             is one.
         code
             Packed, uint8 [bytes], or zeros and ones as a text.
+        certainty
+            Whether the probabilities of its bits are to be known, too; ranking by Hamming distance can do without.
         """
         given = {"features": features, "picture": picture, "id": id, "code": code}
         names = [name for name, value in given.items() if value is not None]
@@ -297,10 +336,12 @@ class Gallery:
                 f"{' and '.join(names) or 'nothing'} given; give exactly one of features, picture, id and code."
             )
         if id is not None:
-            return self._query_by_id(id)
+            return self._query_by_id(id, certainty)
         if code is not None:
             return Query(self._checked_code(code), None)
-        row = self._described(picture) if picture is not None else self._single(features)
+        row = self.describe(picture) if picture is not None else self._single(features)
+        if not certainty:
+            return Query(self.model.encode(self._checked_features(row[None]))[0], None)
         packed, chances = self.encode(row[None])
         return Query(packed[0], None if chances is None else chances[0])
 
@@ -337,8 +378,10 @@ class Gallery:
         if ranking not in get_args(Ranking):
             raise ValueError(f"ranking={ranking!r}; give 'hamming' or 'expected'.")
         if ranking == "expected" and query.probabilities is None:
-            method = type(self.hasher).__name__
-            why = "its picture cannot be described again" if self.has_probabilities else f"{method} gives none"
+            untold = "its picture cannot be described again"
+            if self.hidden_folder is not None:
+                untold += f": give pictures={str(self.hidden_folder)!r}"
+            why = untold if self.has_probabilities else f"{self.model.method} gives none"
             raise ValueError(f"ranking='expected', but the query has no probabilities ({why}); give 'hamming'.")
         if allowed is not None and allowed not in self._classes:
             raise ValueError(f"allowed={allowed!r} is no label of the gallery; {arguments.some(self._classes)}.")
@@ -395,7 +438,7 @@ class Gallery:
             return Picture(content, media_type)
 
         def encode() -> bytes:
-            return _as_png(pictures.open_picture(content, max_pixels))
+            return _as_png(pictures.open_picture(content, max_pixels, _spare))
 
         try:
             # By the content, as the file may be another one the next time.
@@ -411,6 +454,7 @@ class Gallery:
         label: str | None = None,
         tags: Sequence[str] | None = None,
         id: int | None = None,
+        max_pixels: int = pictures.MAX_PIXELS,
     ) -> Item:
         """Add an item; when this returns, it is on disk.
 
@@ -426,6 +470,8 @@ class Gallery:
             Names of its tags, known or new, in place of a label.
         id
             Its number; if None, one more than the largest there ever was.
+        max_pixels
+            A picture of more is refused.
 
         Raises
         ------
@@ -440,11 +486,12 @@ class Gallery:
             raise ValueError("neither features nor picture given; give one of them, or both.")
         labels = arguments.labels(label, tags)
         if features is None:
-            row = self._described(picture)
+            assert picture is not None
+            row = self.describe(picture, max_pixels=max_pixels)
         else:
             row = self._single(features)
             if picture is not None:
-                pictures.check(picture)
+                pictures.check(picture, max_pixels)
         packed, _ = self.encode(row[None])
         record = Record(labels, packed[0].tobytes(), picture is not None, features is None)
         with self._changing:
@@ -577,7 +624,7 @@ class Gallery:
             if record is not None:
                 found.append(Item(number, record.labels, text, record.has_picture))
             elif row >= 0:
-                name = None if self._known.names is None else self._known.name_of(row)
+                name = None if self._known.names is None else files.readable(self._known.name_of(row))
                 found.append(Item(number, self._known.labels_of(row), text, self._row_has_picture(), name))
             else:
                 found.append(Item(number, (), text, False))
@@ -590,16 +637,17 @@ class Gallery:
         relevant = self.is_relevant(query, item)
         return Neighbour(item.id, distance, item.labels, item.bits, relevant, item.has_picture, item.name)
 
-    def _query_by_id(self, id: int) -> Query:
+    def _query_by_id(self, id: int, certainty: bool) -> Query:
         item = self.item(id)
         code = _code(item.bits)
         record = self._records.get(item.id)
-        if not self.has_probabilities or self.descriptor is None or (record is not None and not record.described):
+        told = self.has_probabilities and certainty and (record is None or record.described)
+        if self.descriptor is None or not told:
             return Query(code, None, item.labels, item.id)
         try:
             pixels = self._stored_pixels(id)
             if pixels is None:
-                pixels = pictures.open_picture(self._picture_file(id))
+                pixels = pictures.open_picture(self._picture_file(id), reduction=self.descriptor.spare)
         except (NoPictureError, pictures.PictureError):
             return Query(code, None, item.labels, item.id)
         _, chances = self.encode(self.descriptor.describe(pixels)[None])
@@ -619,6 +667,11 @@ class Gallery:
         if item.id in self._records:
             return added.picture(self._added, item.id)
         row = self._known.row(item.id)
+        if row >= 0 and self.hidden_folder is not None:
+            raise NoPictureError(
+                f"the picture of item {id} is in {str(self.hidden_folder)!r}, which is not below the index's folder; "
+                f"give pictures={str(self.hidden_folder)!r} to see it."
+            )
         if row < 0 or self._known.names is None or self._folder is None:
             raise NoPictureError(f"item {id} has no picture.")
         file = items.file_of(self._folder, self._known.name_of(row))
@@ -627,18 +680,9 @@ class Gallery:
         except OSError as error:
             raise NoPictureError(f"the picture of item {id} cannot be read: {error}") from error
 
-    def _described(self, picture: bytes | Location | None) -> NDArray[np.float32]:
-        assert picture is not None
-        if self.descriptor is None:
-            raise ValueError(
-                "picture given, but the gallery was built from features that no picture can be described by; "
-                "give features."
-            )
-        return self.descriptor.describe(pictures.open_picture(picture))
-
     def _checked_features(self, features: ArrayLike | None) -> NDArray[Any]:
         rows = np.asarray(features)
-        width = self.hasher.n_features_in_
+        width = self.model.n_features
         if rows.dtype.kind not in "fiub":
             raise ValueError(f"features has dtype {rows.dtype}; give numbers, [n, {width}].")
         if rows.ndim != 2 or rows.shape[1] != width:
@@ -649,7 +693,7 @@ class Gallery:
         return rows
 
     def _single(self, features: ArrayLike | None) -> NDArray[Any]:
-        row, width = np.asarray(features), self.hasher.n_features_in_
+        row, width = np.asarray(features), self.model.n_features
         if row.shape not in ((width,), (1, width)):
             raise ValueError(f"features has shape {row.shape}; give one row of {width} numbers, [{width}].")
         return row.reshape(width)
@@ -716,6 +760,11 @@ def _bits(packed: NDArray[np.uint8], n_bits: int) -> list[str]:
 
 def _with_names(classes: tuple[str, ...], names: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*classes, *names)))
+
+
+def _spare(height: int, width: int) -> int:
+    """How much larger than what is shown a picture is."""
+    return max(height, width) // (2 * MOST_SIDE)
 
 
 def _as_png(pixels: NDArray[np.uint8]) -> bytes:

@@ -5,26 +5,26 @@ fingerprint, the descriptor, the names of classes, the folder of pictures (relat
 arrays are ids and codes, labels or tags, and pictures: pixels, or names of files as bytes with offsets. The codes tell
 which index the file belongs to, whatever has been added to or removed from it since. Arrays stay in the file.
 
-Whoever writes the file names the folder that pictures are shown from. So the folder is relative, and one that is not
-below the index's own is believed only of a file that the user or root owns and that nobody else may write to: the
-trust that ssh gives its files.
+Whoever writes the file names the folder that pictures are shown from. So a folder that is not below the index's own is
+followed only if the user names it, too; see `opening.folders`.
 """
 
 import os
-import stat
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gphash import persistence, schema
+from gphash import files, persistence, schema
 from gphash.datasets.dataset import Images
-from gphash.datasets.sources import Source
 from gphash.features.descriptor import Descriptor
 from gphash.gallery.records import NoPictureError
 from gphash.hamming.packing import MOST_BITS
 from gphash.schema import Array, Digest, Each, FaultError, Maybe, Name, Named, Schema, Text
+
+if TYPE_CHECKING:
+    from gphash.datasets.sources import Source
 
 KIND = "items"
 UNKNOWN = -1  # the label of an item without one
@@ -51,8 +51,6 @@ SCHEMA = Schema(
     {"bytes": (1, -(-MOST_BITS // 8)), "height": (1, 2**31), "width": (1, 2**31)},
 )
 """What the file holds; pixels have three sides, or, if they are coloured, four."""
-
-_WRITABLE = stat.S_IWGRP | stat.S_IWOTH  # by others than the owner
 
 
 class Items(NamedTuple):
@@ -162,7 +160,7 @@ def nothing(n_bytes: int, name: str) -> Items:
 def write(
     path: Path,
     index_path: Path,
-    source: Source,
+    source: "Source",
     ids: NDArray[np.int64],
     codes: NDArray[np.uint8],
     model: str | os.PathLike[str],
@@ -200,10 +198,7 @@ def write(
         "folder": None if folder is None else _relative(os.path.realpath(folder), home),
         "name": Path(source.name).name or source.name,
     }
-    mark = persistence.write(path, KIND, meta, arrays)
-    if os.name == "posix":
-        os.chmod(path, stat.S_IMODE(path.stat().st_mode) & ~_WRITABLE)
-    return mark
+    return persistence.write(path, KIND, meta, arrays)
 
 
 def read(path: Path) -> Items:
@@ -222,9 +217,9 @@ def read(path: Path) -> Items:
             meta["model"],
             meta["model_fingerprint"],
             Descriptor.from_meta(meta["descriptor"]),
-            tuple(meta["classes"]),
+            tuple(files.readable(name) for name in meta["classes"]),
             meta["folder"],
-            meta["name"],
+            files.readable(meta["name"]),
             ids,
             arrays["codes"],
             order,
@@ -258,35 +253,6 @@ def _check(meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
         raise FaultError("its offsets do not divide the names of pictures among its items")
 
 
-def check_folder(path: Path, folder: str | None) -> None:
-    """Refuse a folder of pictures that is not below the index's own, unless the file of items may name such a one.
-
-    Parameters
-    ----------
-    path
-        The file of items.
-    folder
-        The folder that it names.
-    """
-    if folder is None or os.name != "posix":
-        return
-    home = os.path.realpath(path.parent)
-    target = os.path.realpath(os.path.join(home, folder))
-    if Path(target).is_relative_to(home):
-        return
-    status = path.stat()
-    if status.st_uid not in (0, os.geteuid()):
-        why = "belongs to another user"
-    elif status.st_mode & _WRITABLE:
-        why = "may be written to by others"
-    else:
-        return
-    raise PermissionError(
-        f"{str(path)!r} names the folder of pictures {target!r}, which is not below {home!r}, and {why}; copy the "
-        "pictures below the folder of the index, or build the index again."
-    )
-
-
 def fault(
     items: Items, packed: NDArray[np.uint8], ids: NDArray[np.int64], later: NDArray[np.bool_], model: str | None
 ) -> str:
@@ -315,20 +281,19 @@ def fault(
     return ""
 
 
-def file_of(folder: Path, name: str) -> Path:
-    """The file of that name in a folder; a NoPictureError if it is none, or leads out of the folder."""
-    root = os.path.realpath(folder)
+def file_of(root: Path, name: str) -> Path:
+    """The file of that name in a folder, which has no links; a NoPictureError if it is none, or leads out of it."""
     if "\0" in name or os.path.isabs(name):
-        raise NoPictureError(f"{name!r} is no name of a file in {str(folder)!r}.")
+        raise NoPictureError(f"{name!r} is no name of a file in {str(root)!r}.")
     target = Path(os.path.realpath(os.path.join(root, name)))
     if not target.is_relative_to(root):
-        raise NoPictureError(f"{name!r} leads out of {str(folder)!r}.")
+        raise NoPictureError(f"{name!r} leads out of {str(root)!r}.")
     if not target.is_file():
-        raise NoPictureError(f"there is no file {name!r} in {str(folder)!r} any more.")
+        raise NoPictureError(f"there is no file {name!r} in {str(root)!r} any more.")
     return target
 
 
-def _label_arrays(source: Source, n_rows: int, arrays: dict[str, NDArray[Any]]) -> tuple[str, ...]:
+def _label_arrays(source: "Source", n_rows: int, arrays: dict[str, NDArray[Any]]) -> tuple[str, ...]:
     """Labels or tags into the arrays; the names of classes come back."""
     if len(set(source.classes)) < len(source.classes):
         raise ValueError("source.classes has a name twice; give every class a name of its own.")
@@ -350,7 +315,7 @@ def _label_arrays(source: Source, n_rows: int, arrays: dict[str, NDArray[Any]]) 
     return source.classes
 
 
-def _picture_arrays(source: Source, n_rows: int, arrays: dict[str, NDArray[Any]]) -> Path | None:
+def _picture_arrays(source: "Source", n_rows: int, arrays: dict[str, NDArray[Any]]) -> Path | None:
     """Pixels, or names of files, into the arrays; the folder of the files comes back."""
     images: Images | None = source.images
     if images is None:

@@ -8,8 +8,10 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from gphash import files, methods
-from gphash.contract import Hasher
+from gphash import files
+from gphash.features import descriptor as descriptors
+from gphash.functions import model as models
+from gphash.functions.model import Model
 from gphash.gallery import added, items
 from gphash.gallery.added import Record
 from gphash.gallery.items import Items
@@ -55,8 +57,6 @@ def stamp(path: Path) -> tuple[int, ...]:
 def _identify(path: Location, index: HammingIndex, writable: bool) -> tuple[Items, dict[int, Record]]:
     """The items of an index and the records that go with them; a writer clears up what a killed one left."""
     place, known, records = _choose(path, index)
-    if place is not None:
-        items.check_folder(place, known.folder)
     if writable:
         folder = beside(path, ".added")
         found = added.read(folder, known.fingerprint)
@@ -139,31 +139,53 @@ def beside(path: Location, suffix: str) -> Path:
     return target.with_name(target.name + suffix)
 
 
-def load(model: Location) -> Hasher:
-    """A model from its file, for rows without column names."""
+def folders(path: Location, known: Items, consent: Location | None) -> tuple[Path | None, Path | None]:
+    """The folder that pictures are shown from, and one that the index names and that is not to be shown.
+
+    An index may come from anywhere, and could name anybody's folder: one below the index's own is followed, links in
+    it and all, if it does not lead out; any other only if whoever opens the index names it.
+
+    Parameters
+    ----------
+    path, known
+        The index and its items.
+    consent
+        The folder that the user has named, in place of the one that the index names.
+    """
+    if consent is not None:
+        if not os.path.isdir(consent):
+            raise ValueError(f"pictures={os.fspath(consent)!r} is no folder; give the one that the pictures are in.")
+        return Path(os.path.realpath(consent)), None
+    if known.folder is None:
+        return None, None
+    home = beside(path, "").parent
+    named = Path(os.path.realpath(home / known.folder))
+    return (named, None) if named.is_relative_to(home) else (None, named)
+
+
+def load(model: Location, n_jobs: int | None = -1) -> Model:
+    """A model from its file."""
     if not os.path.isfile(model):
         raise FileNotFoundError(f"the model {os.fspath(model)!r} is not there; give model=, the file that save wrote.")
-    hasher = methods.load(model)
-    # Rows of a gallery have no column names that could differ from those of the training.
-    hasher.__dict__.pop("feature_names_in_", None)
-    return hasher
+    return models.load(model, n_jobs)
 
 
-def check_model(hasher: Hasher, index: HammingIndex, known: Items, model: Path, path: Location) -> None:
+def check_model(loaded: Model, index: HammingIndex, known: Items, model: Path, path: Location) -> None:
     """Refuse a model that has not made the codes of an index."""
-    wanted, given = index.model or known.model_fingerprint, hasher.fingerprint_
+    wanted, given = index.model or known.model_fingerprint, loaded.fingerprint
     if wanted and wanted != given:
         raise ValueError(
             f"model={str(model)!r} has the fingerprint {given[:12]}…, but the index {os.fspath(path)!r} holds codes of "
             f"the model {wanted[:12]}…; give the model that made them, or build the index again."
         )
-    if hasher.hash_function_.n_bits != index.n_bits:
+    if loaded.n_bits != index.n_bits:
         raise ValueError(
-            f"model={str(model)!r} makes codes of {hasher.hash_function_.n_bits} bits, but the index "
+            f"model={str(model)!r} makes codes of {loaded.n_bits} bits, but the index "
             f"{os.fspath(path)!r} holds codes of {index.n_bits}; give the model that made them."
         )
-    if known.descriptor is not None and known.descriptor.n_features != hasher.n_features_in_:
+    descriptors.check_same(loaded.descriptor, known.descriptor, str(model), os.fspath(path))
+    if known.descriptor is not None and known.descriptor.n_features != loaded.n_features:
         raise FormatError(
             f"the items of {os.fspath(path)!r} are described by {known.descriptor.n_features} numbers, and the model "
-            f"takes {hasher.n_features_in_}."
+            f"takes {loaded.n_features}."
         )

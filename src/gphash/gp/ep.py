@@ -20,10 +20,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from scipy.linalg import cho_solve
 
 from gphash.arrays import Floats, Signs
+from gphash.compiled import jit
 from gphash.gp import triangular
 from gphash.gp.triangular import Factor
 from gphash.probit import hazard, log_cdf
@@ -90,7 +90,7 @@ def leave_one_out(mean: Floats, sites: Sites, shared: Shared, residual: Floats) 
     return gamma
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _leave_one_out(mean, precision, shift, cavity, residual, gamma):  # type: ignore[no-untyped-def]
     for i in range(mean.shape[0]):
         c = cavity[i]
@@ -119,7 +119,7 @@ def match(gamma: Floats, signs: Signs, cavity: Floats, residual: Floats) -> tupl
     return sites, score
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _match(gamma, signs, cavity, residual, precision, shift, score):  # type: ignore[no-untyped-def]
     for i in range(gamma.shape[0]):
         for j in range(gamma.shape[1]):

@@ -1,28 +1,21 @@
 """`HammingIndex`: exact search among packed codes, by Hamming or by expected Hamming distance."""
 
-import heapq
 import os
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gphash import schema
-from gphash.arrays import Floats
-from gphash.execution.local import row_blocks, side_by_side
-from gphash.hamming import packing
 from gphash.index import buckets as bucketing
-from gphash.index import checks, engines, filters, journal, scan, storage
-from gphash.index.buckets import Buckets, Words
-from gphash.index.contents import Contents, Filter, Marks, Part, Stats
+from gphash.index import checks, costs, engines, filters, journal, ranking, storage
+from gphash.index.contents import Contents, Filter, Part, Stats
 from gphash.index.filters import Allowed
 from gphash.persistence import FormatError
 from gphash.schema import FaultError
-
-QUERIES = 32  # per unit of parallel work
 
 
 class Neighbours(NamedTuple):
@@ -210,15 +203,9 @@ class HammingIndex:
         checks.whole("n", n, 0)
         contents = self._contents
         codes, sizes = contents.bucket_sizes()
-        chosen = np.argsort(-sizes, kind="stable")[:n]
-        parts = [_arrays(part.buckets, part.marks) for part in contents.parts]
-        return [
-            (
-                bucketing.to_packed(codes[number : number + 1], self.n_bits)[0],
-                np.sort(np.concatenate([_items(arrays, codes[number : number + 1]) for arrays in parts])),
-            )
-            for number in chosen
-        ]
+        parts = ranking.parts_of(contents, None)
+        chosen = (codes[number : number + 1] for number in np.argsort(-sizes, kind="stable")[:n])
+        return [(bucketing.to_packed(code, self.n_bits)[0], ranking.items_of(parts, code)) for code in chosen]
 
     def stats(self) -> Stats:
         """How many items and codes there are, how large the buckets, and how much memory they take."""
@@ -255,13 +242,10 @@ class HammingIndex:
             Threads for more than a few queries; −1 for all cores.
         """
         self._check_model(model)
-        queries = _queries(checks.words(np.asarray(packed), self.n_bits, "packed"))
-
-        def run(arrays: Any, rows: slice, k: int, ids: Any, costs: Any) -> None:
-            scan.search_many(arrays, queries[rows], k, self.n_bits, ids[rows], costs[rows])
-
         checks.whole("k", k, 0)
-        return Neighbours(*_nearest(run, _marked(self._contents, allowed), len(queries), int(k), n_jobs))
+        queries = checks.words(np.asarray(packed), self.n_bits, "packed")
+        parts = ranking.parts_of(self._contents, allowed)
+        return Neighbours(*ranking.nearest(parts, queries, int(k), self.n_bits, n_jobs))
 
     def search_expected(
         self,
@@ -282,14 +266,12 @@ class HammingIndex:
             As for `search`.
         """
         self._check_model(model)
-        certain, weights, modes = self._uncertain(probabilities)
-
-        def run(arrays: Any, rows: slice, k: int, ids: Any, costs: Any) -> None:
-            scan.search_many_expected(arrays, modes[rows], weights[rows], k, ids[rows], costs[rows])
-
         checks.whole("k", k, 0)
-        ids, costs = _nearest(run, _marked(self._contents, allowed), len(modes), int(k), n_jobs)
-        return Neighbours(ids, certain[:, None] + costs * scan.UNIT)
+        asked = costs.uncertain(probabilities, self.n_bits)
+        modes = bucketing.to_words(asked.modes, self.n_bits)
+        parts = ranking.parts_of(self._contents, allowed)
+        ids, found = ranking.cheapest(parts, modes, asked.weights, int(k), n_jobs)
+        return Neighbours(ids, asked.distances(found))
 
     def within(
         self,
@@ -313,11 +295,9 @@ class HammingIndex:
         """
         self._check_model(model)
         checks.whole("radius", radius, 0)
-        queries = _queries(checks.words(np.asarray(packed), self.n_bits, "packed"))
-        reach = min(int(radius), self.n_bits)
-        parts = _marked(self._contents, allowed)
-        balls = [_ball(arrays, queries, reach, n_jobs) for arrays, _ in parts]
-        return balls[0] if len(balls) == 1 else _together(balls)
+        queries = checks.words(np.asarray(packed), self.n_bits, "packed")
+        parts = ranking.parts_of(self._contents, allowed)
+        return Ball(*ranking.balls(parts, queries, min(int(radius), self.n_bits), n_jobs))
 
     def rank(
         self, packed: ArrayLike, *, allowed: Allowed | None = None, model: Any = None, n_jobs: int | None = -1
@@ -345,24 +325,29 @@ class HammingIndex:
         chances = np.asarray(probabilities)[None]
         if chances.ndim != 2:
             raise ValueError(f"probabilities has shape {chances.shape[1:]}; give P(bit = 1) of one, [{self.n_bits}].")
-        certain, weights, modes = self._uncertain(chances)
-        parts = _marked(self._contents, allowed)
+        asked = costs.uncertain(chances, self.n_bits)
+        modes = bucketing.to_words(asked.modes, self.n_bits)
+        parts = ranking.parts_of(self._contents, allowed)
 
         def items() -> Iterator[tuple[int, float]]:
             seen = 0
-            for cost, ids in _probes(parts, modes[0], weights[0], self.n_bits):
+            for cost, ids in ranking.probes(parts, modes[0], asked.weights[0], self.n_bits):
+                distance = asked.distances(np.array([[cost]]))[0, 0]
                 for number in ids:
-                    yield int(number), float(certain[0] + cost * scan.UNIT)
+                    yield int(number), float(distance)
                 seen += len(ids)
-
-            def run(arrays: Any, rows: slice, k: int, ids: Any, costs: Any) -> None:
-                scan.search_many_expected(arrays, modes[rows], weights[rows], k, ids[rows], costs[rows])
-
-            numbers, costs = _nearest(run, parts, 1, np.iinfo(np.int64).max, 1)
-            for number, cost in zip(numbers[0, seen:], costs[0, seen:], strict=True):
-                yield int(number), float(certain[0] + cost * scan.UNIT)
+            rest, found = ranking.cheapest(parts, modes, asked.weights, np.iinfo(np.int64).max, 1)
+            for number, distance in zip(rest[0, seen:], asked.distances(found)[0, seen:], strict=True):
+                yield int(number), float(distance)
 
         return items()
+
+    def warm(self) -> None:
+        """Get the compiled search ready now; otherwise it is when there is enough to search for.
+
+        It takes seconds after an installation, and a moment later on. Threads may search meanwhile.
+        """
+        ranking.warm(ranking.parts_of(self._contents, None), self.n_bits)
 
     def add(self, packed: ArrayLike, ids: ArrayLike, *, model: Any = None) -> None:
         """Add items with new ids.
@@ -449,18 +434,6 @@ class HammingIndex:
                 "codes of two models have nothing to do with each other."
             )
 
-    def _uncertain(self, probabilities: ArrayLike) -> tuple[Floats, NDArray[np.int64], Words]:
-        """What cannot be helped, costs of the bits, and likeliest codes of uncertain queries."""
-        chances = np.asarray(probabilities)
-        if chances.ndim != 2 or chances.shape[1] != self.n_bits:
-            raise ValueError(f"probabilities has shape {chances.shape}; give P(bit = 1), [q, {self.n_bits}].")
-        if chances.dtype.kind not in "fiub" or not ((chances >= 0) & (chances <= 1)).all():
-            raise ValueError("probabilities holds NaN or values outside of 0 to 1; give P(bit = 1) for every bit.")
-        chances = chances.astype(np.float64)
-        weights = np.rint(np.abs(1 - 2 * chances) / scan.UNIT).astype(np.int64)
-        modes = bucketing.to_words(packing.pack(chances >= 0.5), self.n_bits)
-        return np.minimum(chances, 1 - chances).sum(axis=1), weights, _queries(modes)
-
 
 def fingerprint_of(model: Any) -> str | None:
     """The fingerprint of a hasher, or as it is given."""
@@ -503,127 +476,3 @@ def _check_turns(contents: Contents, numbers: NDArray[np.int64], added: NDArray[
         place = int(np.flatnonzero(wrong)[0])
         what = "adds an item that is there" if adds[place] else "removes an item that is not there"
         raise FaultError(f"it {what} (id {ids[place]})")
-
-
-def _arrays(buckets: Buckets, marks: Marks) -> Any:
-    """What the compiled search takes first."""
-    return buckets.codes, buckets.starts, buckets.ids, marks.kept, marks.counts, buckets.same, buckets.value
-
-
-def _marked(contents: Contents, allowed: Allowed | None) -> list[tuple[Any, int]]:
-    """Arrays of every part, as the compiled search takes them, and how many of its items count."""
-    if allowed is None:
-        return [(_arrays(part.buckets, part.marks), part.marks.total) for part in contents.parts]
-    chosen = filters.resolve(allowed, contents)
-    found = [(part.buckets, chosen.marks(part)) for part in contents.parts]
-    return [(_arrays(buckets, marks), marks.total) for buckets, marks in found]
-
-
-def _nearest(
-    run: Callable[..., None], parts: list[tuple[Any, int]], n_queries: int, k: int, n_jobs: int | None
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The k best of every part, put together."""
-    found = []
-    for arrays, there in parts:
-        columns = min(k, there)
-        ids, costs = np.empty((n_queries, columns), np.int64), np.empty((n_queries, columns), np.int64)
-
-        def work(rows: slice, arrays: Any = arrays, n: int = columns, ids: Any = ids, costs: Any = costs) -> None:
-            run(arrays, rows, n, ids, costs)
-
-        if columns:
-            _over(work, n_queries, n_jobs)
-        found.append((ids, costs))
-    if len(found) == 1:
-        return found[0]
-    ids, costs = _in_order(*(np.concatenate(both, axis=1) for both in zip(*found, strict=True)))
-    return ids[:, :k], costs[:, :k]
-
-
-def _ball(arrays: Any, queries: Words, radius: int, n_jobs: int | None) -> Ball:
-    """Everything within a radius in one part: first the codes, then, as many as they are, the items."""
-    found = _over(lambda rows: scan.balls(arrays, queries[rows], radius), len(queries), n_jobs)
-    offsets = np.zeros(len(queries) + 1, np.int64)
-    for number, (_, n_items, _, _) in enumerate(found):
-        offsets[number * QUERIES + 1 :][: len(n_items)] = n_items
-    np.cumsum(offsets, out=offsets)
-    ids, distances = np.empty(offsets[-1], np.int64), np.empty(offsets[-1], np.int32)
-
-    def emit(rows: slice) -> None:
-        items = slice(offsets[rows.start], offsets[rows.stop])
-        scan.emit_balls(arrays, found[rows.start // QUERIES], ids[items], distances[items])
-
-    _over(emit, len(queries), n_jobs)
-    return Ball(offsets, ids, distances)
-
-
-def _over(work: Callable[[slice], Any], n_queries: int, n_jobs: int | None) -> list[Any]:
-    """Work on blocks of queries side by side; few queries are not worth a thread."""
-    return side_by_side(work, row_blocks(n_queries, QUERIES), n_jobs)
-
-
-def _probes(
-    parts: list[tuple[Any, int]], mode: Words, weights: NDArray[np.int64], n_bits: int
-) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Ids by cost, as long as probing single codes is cheaper than ranking all."""
-    order = np.argsort(weights, kind="stable")
-    steps = weights[order]
-    budget = 64 + sum(len(arrays[0]) for arrays, _ in parts) // 32
-    # Every set of flipped bits comes once: the last flipped bit moves on, or the next one is flipped as well.
-    waiting: list[tuple[int, tuple[int, ...]]] = [(0, ())]
-    while waiting and budget > 0:
-        cost = waiting[0][0]
-        flips: list[tuple[int, ...]] = []
-        while waiting and waiting[0][0] == cost and len(flips) < budget:
-            _, places = heapq.heappop(waiting)
-            flips.append(places)
-            last = places[-1] if places else -1
-            if last + 1 < len(steps):
-                heapq.heappush(waiting, (cost + int(steps[last + 1]), (*places, last + 1)))
-                if places:
-                    moved = cost - int(steps[last]) + int(steps[last + 1])
-                    heapq.heappush(waiting, (moved, (*places[:-1], last + 1)))
-        budget -= len(flips)
-        if waiting and waiting[0][0] == cost:
-            return  # this level is not complete: let the ranking of all have it
-        codes = _flipped(mode, [order[list(places)] for places in flips], n_bits)
-        ids = np.concatenate([_items(arrays, codes) for arrays, _ in parts])
-        if len(ids):
-            yield cost, np.sort(ids)
-
-
-def _flipped(mode: Words, flips: list[Any], n_bits: int) -> Words:
-    """Codes that differ from the likeliest one in certain bits."""
-    bits = np.repeat(packing.unpack(bucketing.to_packed(mode[None], n_bits), n_bits), len(flips), axis=0)
-    for row, places in enumerate(flips):
-        bits[row, places] ^= 1
-    return bucketing.to_words(packing.pack(bits), n_bits)
-
-
-def _items(arrays: tuple[Any, ...], codes: Words) -> NDArray[np.int64]:
-    """Ids that have one of some codes and count."""
-    stored, starts, ids, kept, _, same, value = arrays
-    numbers = bucketing.find(Buckets(stored, starts, ids, same, value), codes)
-    found = [np.empty(0, np.int64)]
-    for number in numbers[numbers >= 0]:
-        here = slice(int(starts[number]), int(starts[number + 1]))
-        found.append(ids[here][kept[here]] if len(kept) else ids[here])
-    return np.concatenate(found).astype(np.int64)
-
-
-def _in_order(ids: NDArray[np.int64], costs: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    order = np.lexsort((ids, costs), axis=-1)
-    return np.take_along_axis(ids, order, -1), np.take_along_axis(costs, order, -1)
-
-
-def _together(balls: list[Ball]) -> Ball:
-    """Balls of the same queries in several parts of an index as one."""
-    queries = np.concatenate([np.repeat(np.arange(len(ball.offsets) - 1), np.diff(ball.offsets)) for ball in balls])
-    ids, distances = (np.concatenate([ball[place] for ball in balls]) for place in (1, 2))
-    order = np.lexsort((ids, distances, queries))
-    return Ball(np.sum([ball.offsets for ball in balls], axis=0), ids[order], distances[order])
-
-
-def _queries(words: Words) -> Words:
-    """Codes as [q, w] whatever their length."""
-    return words[:, None] if words.ndim == 1 else words

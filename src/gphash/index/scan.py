@@ -5,38 +5,28 @@ counted, weighted by the sizes of the buckets; as soon as k items are at most so
 matters, and the search ends at the first block whose bound is larger. Nothing is approximate: if the bounds say
 nothing, every code is looked at.
 
-By expected distance, a bit that differs costs w_j = |1 − 2 P_j|, beyond the Σ_j min(P_j, 1 − P_j) that is there in any
-case. Costs are whole multiples of 2⁻⁴⁰, so that sums are exact in any order, and equal distances are equal.
+Expected distances are searched by their costs, whole numbers; see `costs`.
+
+Arrays may come from a file. Whoever opens one has checked them; still, no index is used here that an array's length
+does not bound.
+
+To compile quickly: no slice is assigned to, which would bring numba's formatting of error messages along, and counters
+begin as np.int64, or functions that take one are compiled for a literal 0 as well.
 """
 
 from typing import Any
 
 import numpy as np
-from numba import njit
-from numba.extending import intrinsic
 
+from gphash.compiled import jit, popcount
 from gphash.index.buckets import BLOCK
 
-UNIT = 2.0**-40
 DIGIT, MANY = 11, 256  # bits of a digit, and ids that are worth sorting by digits
 GROUP = 8  # neighbouring blocks that are visited together
 BINS = 1024  # of lower bounds of expected distances
 
 
-@intrinsic
-def _popcount(typing_context: Any, word: Any) -> Any:
-    """Number of ones in an unsigned word."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.ctpop(arguments[0])
-
-    return word(word), generate
-
-
-popcount: Any = _popcount
-
-
-@njit(nogil=True, cache=True)
+@jit
 def _block_distances(codes: Any, start: Any, stop: Any, query: Any, out: Any) -> None:
     """Hamming distances of the codes of a block."""
     if codes.ndim == 1:
@@ -52,7 +42,7 @@ def _block_distances(codes: Any, start: Any, stop: Any, query: Any, out: Any) ->
             out[i - start] = distance
 
 
-@njit(nogil=True, cache=True)
+@jit
 def _least(distances: Any, n: Any) -> Any:
     """The smallest of the first n distances."""
     least = np.uint16(65535)
@@ -61,7 +51,7 @@ def _least(distances: Any, n: Any) -> Any:
     return least
 
 
-@njit(nogil=True, cache=True)
+@jit
 def _bounds(same: Any, value: Any, query: Any, out: Any) -> None:
     """Lower bounds of the Hamming distances of all blocks."""
     if same.ndim == 1:
@@ -76,7 +66,7 @@ def _bounds(same: Any, value: Any, query: Any, out: Any) -> None:
             out[b] = bound
 
 
-@njit(nogil=True, cache=True)
+@jit
 def _in_order_of_bounds(lower: Any, n_bits: Any) -> Any:
     """Groups of neighbouring blocks in the order of the smallest bound among them."""
     n_groups = (len(lower) + GROUP - 1) // GROUP
@@ -84,7 +74,7 @@ def _in_order_of_bounds(lower: Any, n_bits: Any) -> Any:
     places = np.zeros(n_bits + 2, np.int64)
     for g in range(n_groups):
         part = lower[g * GROUP : min((g + 1) * GROUP, len(lower))]
-        least[g] = _least(part, len(part))
+        least[g] = min(_least(part, np.int64(len(part))), np.uint16(n_bits))
         places[least[g] + 1] += 1
     for d in range(n_bits + 1):
         places[d + 1] += places[d]
@@ -96,7 +86,7 @@ def _in_order_of_bounds(lower: Any, n_bits: Any) -> Any:
     return order
 
 
-@njit(nogil=True, cache=True)
+@jit
 def _size(starts: Any, counts: Any, i: Any) -> Any:
     """Items of a bucket that count."""
     if len(counts):
@@ -104,7 +94,13 @@ def _size(starts: Any, counts: Any, i: Any) -> Any:
     return np.int64(starts[i + 1]) - np.int64(starts[i])
 
 
-@njit(nogil=True, cache=True)
+@jit
+def _first(starts: Any, i: Any, n_items: Any) -> Any:
+    """Where the items of bucket i begin, and those of bucket i − 1 end; never outside of the items."""
+    return max(np.int64(0), min(np.int64(starts[i]), n_items))
+
+
+@jit
 def nearest(
     codes: Any,
     starts: Any,
@@ -124,8 +120,8 @@ def nearest(
     order = _in_order_of_bounds(lower, n_bits)
     levels = np.zeros(n_bits + 1, np.int64)
     distances = np.empty(BLOCK, np.uint16)
-    bound, n_chosen = n_bits, 0
-    within: Any = 0
+    bound, n_chosen = np.int64(n_bits), np.int64(0)
+    within: Any = np.int64(0)
     for place in range(len(order) * GROUP):
         b: Any = np.int64(order[place // GROUP]) * GROUP + place % GROUP
         if b >= n_blocks or lower[b] > bound:
@@ -137,9 +133,9 @@ def nearest(
             continue
         for i in range(stop - start):
             away: Any = np.int64(distances[i])
-            if away <= bound:
+            if away <= bound:  # which is at most n_bits, the last of the levels
                 size = _size(starts, counts, start + i)
-                if size:
+                if size > 0:
                     chosen[n_chosen] = start + i
                     costs[n_chosen] = away
                     n_chosen += 1
@@ -151,10 +147,10 @@ def nearest(
     return _cut(chosen, costs, n_chosen, bound)
 
 
-@njit(nogil=True, cache=True)
+@jit
 def _cut(chosen: Any, costs: Any, n_chosen: Any, bound: Any) -> Any:
     """Keep what is not further than the bound."""
-    kept = 0
+    kept = np.int64(0)
     for i in range(n_chosen):
         if costs[i] <= bound:
             chosen[kept] = chosen[i]
@@ -163,11 +159,11 @@ def _cut(chosen: Any, costs: Any, n_chosen: Any, bound: Any) -> Any:
     return kept
 
 
-@njit(nogil=True, cache=True)
+@jit
 def balls(arrays: Any, queries: Any, radius: Any) -> Any:
     """Codes within a Hamming radius of every query.
 
-    Returns how many codes and how many items there are per query, and the codes and their distances one query after
+    Returns how many items and how many codes there are per query, and the codes and their distances one query after
     the other.
     """
     codes, starts, _, _, counts, same, value = arrays
@@ -195,23 +191,24 @@ def balls(arrays: Any, queries: Any, radius: Any) -> Any:
             for i in range(stop - start):
                 if distances[i] <= radius:
                     size = _size(starts, counts, start + i)
-                    if size:
+                    if size > 0:
                         chosen[done] = start + i
                         costs[done] = distances[i]
                         done += 1
                         n_items[q] += size
         n_codes[q] = done - before
-    return n_codes, n_items, chosen, costs
+    return n_items, n_codes, chosen, costs
 
 
-@njit(nogil=True, cache=True)
+@jit
 def _doubled(array: Any) -> Any:
     larger = np.empty(2 * len(array), array.dtype)
-    larger[: len(array)] = array
+    for i in range(len(array)):
+        larger[i] = array[i]
     return larger
 
 
-@njit(nogil=True, cache=True)
+@jit
 def _tables(weights: Any, width: Any, n_words: Any) -> Any:
     """Cost of every pattern of differing bits in every byte of a code, [bytes, 256]."""
     n_bytes = n_words * width // 8
@@ -227,7 +224,7 @@ def _tables(weights: Any, width: Any, n_words: Any) -> Any:
     return tables
 
 
-@njit(nogil=True, cache=True, inline="always")
+@jit(inline="always")
 def _cost(word: Any, tables: Any, first: Any, n_bytes: Any) -> Any:
     """Cost of the differing bits of one word, whose first byte is the table's row `first`."""
     cost = np.int64(0)
@@ -238,7 +235,7 @@ def _cost(word: Any, tables: Any, first: Any, n_bytes: Any) -> Any:
     return cost
 
 
-@njit(nogil=True, cache=True)
+@jit
 def _code_cost(codes: Any, i: Any, mode: Any, tables: Any, n_bytes: Any) -> Any:
     if codes.ndim == 1:
         return _cost(codes[i] ^ mode[0], tables, 0, n_bytes)
@@ -248,7 +245,7 @@ def _code_cost(codes: Any, i: Any, mode: Any, tables: Any, n_bytes: Any) -> Any:
     return cost
 
 
-@njit(nogil=True, cache=True)
+@jit
 def _block_cost(same: Any, value: Any, b: Any, mode: Any, tables: Any, n_bytes: Any) -> Any:
     if same.ndim == 1:
         return _cost((value[b] ^ mode[0]) & same[b], tables, 0, n_bytes)
@@ -258,7 +255,7 @@ def _block_cost(same: Any, value: Any, b: Any, mode: Any, tables: Any, n_bytes: 
     return cost
 
 
-@njit(nogil=True, cache=True)
+@jit
 def nearest_expected(
     codes: Any,
     starts: Any,
@@ -296,13 +293,13 @@ def nearest_expected(
         places[d] += 1
     heap_cost = np.empty(k + 1, np.int64)  # k at most, and one that was just pushed
     heap_size = np.empty(k + 1, np.int64)
-    n_heap, within, n_chosen = 0, 0, 0
-    bound = np.iinfo(np.int64).max
-    number = 0
+    n_heap, within, n_chosen = np.int64(0), np.int64(0), np.int64(0)
+    bound = np.int64(np.iinfo(np.int64).max)
+    number = np.int64(0)
     # The cheapest way to differ in d bits costs the d smallest weights: beyond `reach` bits it costs more than `bound`.
     steps = weights.copy()
-    _sort(steps, steps[:0], len(steps))
-    reach, spent = len(steps), steps.sum()
+    _sort(steps, np.empty(0, np.int32), np.int64(len(steps)))
+    reach, spent = np.int64(len(steps)), steps.sum()
     distances = np.empty(BLOCK, np.uint16)
     for d in range(BINS):
         for place in range(number, ends[d]):
@@ -320,7 +317,7 @@ def nearest_expected(
                 cost = _code_cost(codes, i, mode, tables, n_bytes)
                 if cost <= bound:
                     size = _size(starts, counts, i)
-                    if size:
+                    if size > 0:
                         chosen[n_chosen] = i
                         costs[n_chosen] = cost
                         n_chosen += 1
@@ -332,7 +329,7 @@ def nearest_expected(
                                 n_heap = _pop(heap_cost, heap_size, n_heap)
                             if within >= k:
                                 bound = heap_cost[0]
-                                while spent > bound:
+                                while spent > bound and reach > 0:
                                     reach -= 1
                                     spent -= steps[reach]
         number = ends[d]
@@ -342,13 +339,13 @@ def nearest_expected(
     return _cut(chosen, costs, n_chosen, bound)
 
 
-@njit(nogil=True, cache=True, inline="always")
+@jit(inline="always")
 def _bin(cost: Any, most: Any) -> Any:
     share: Any = np.float64(cost) / np.float64(most)
     return min(BINS - 1, int(share * (BINS - 1)))
 
 
-@njit(nogil=True, cache=True)
+@jit
 def _push(cost: Any, size: Any, n: Any, new_cost: Any, new_size: Any) -> Any:
     """Add to a heap whose largest cost is first."""
     i = n
@@ -362,7 +359,7 @@ def _push(cost: Any, size: Any, n: Any, new_cost: Any, new_size: Any) -> Any:
     return n + 1
 
 
-@njit(nogil=True, cache=True)
+@jit
 def _pop(cost: Any, size: Any, n: Any) -> Any:
     """Remove the largest cost of a heap."""
     n -= 1
@@ -382,22 +379,22 @@ def _pop(cost: Any, size: Any, n: Any) -> Any:
     return n
 
 
-@njit(nogil=True, cache=True)
+@jit
 def _sort(keys: Any, along: Any, n: Any) -> None:
     """Sort the first n keys in place by heapsort, and what goes along with them, unless that is empty.
 
     Written out: numba's own sorts, compiled into a cache by one process and used by another, have given wrong orders.
     """
     for start in range(n // 2 - 1, -1, -1):
-        _sink(keys, along, start, n)
+        _sink(keys, along, np.int64(start), n)
     for end in range(n - 1, 0, -1):
         keys[0], keys[end] = keys[end], keys[0]
         if len(along):
             along[0], along[end] = along[end], along[0]
-        _sink(keys, along, 0, end)
+        _sink(keys, along, np.int64(0), np.int64(end))
 
 
-@njit(nogil=True, cache=True)
+@jit
 def _sink(keys: Any, along: Any, place: Any, n: Any) -> None:
     """Let a key sink to its place in a heap whose largest key is first."""
     while True:
@@ -414,11 +411,11 @@ def _sink(keys: Any, along: Any, place: Any, n: Any) -> None:
         place = child
 
 
-@njit(nogil=True, cache=True)
+@jit
 def _sort_ids(ids: Any, n: Any) -> None:
     """Sort the first n ids in place; many of them by their digits, from the lowest."""
     if n < MANY:
-        _sort(ids, ids[:0], n)
+        _sort(ids, np.empty(0, np.int32), n)
         return
     least, most = ids[0], ids[0]
     for i in range(n):
@@ -430,7 +427,8 @@ def _sort_ids(ids: Any, n: Any) -> None:
     here, there, shift = ids, other, np.uint64(0)
     swapped = False
     while shift < np.uint64(64) and (reach >> shift) > np.uint64(0):
-        places[:] = 0
+        for d in range(len(places)):
+            places[d] = 0
         for i in range(n):
             digit = np.int64(((np.uint64(here[i]) - np.uint64(least)) >> shift) & np.uint64((1 << DIGIT) - 1))
             places[digit + 1] += 1
@@ -448,61 +446,48 @@ def _sort_ids(ids: Any, n: Any) -> None:
             ids[i] = here[i]
 
 
-@njit(nogil=True, cache=True)
+@jit
 def emit(
     starts: Any, ids: Any, kept: Any, chosen: Any, costs: Any, n_chosen: Any, k: Any, out_ids: Any, out_costs: Any
 ) -> Any:
     """Items of chosen codes in the order of (cost, id), at most k; returns how many."""
     _sort(costs, chosen, n_chosen)
-    done, first = 0, 0
-    while first < n_chosen and done < k:
+    n_items, most = np.int64(len(ids)), min(np.int64(k), np.int64(len(out_ids)))
+    done, first = np.int64(0), np.int64(0)
+    while first < n_chosen and done < most:
         cost = costs[first]
         last = first
         while last < n_chosen and costs[last] == cost:
             last += 1
-        room = k - done
+        room = most - done
         # The smallest ids of these buckets: of each, no more than there is room for.
-        total: Any = 0
+        total = np.int64(0)
         for place in range(first, last):
-            i = chosen[place]
-            total += min(np.int64(starts[i + 1]) - np.int64(starts[i]), room)
-        if last == first + 1 and len(kept) == 0:
-            start = np.int64(starts[chosen[first]])
-            for offset in range(total):
-                out_ids[done] = ids[start + offset]
-                out_costs[done] = cost
-                done += 1
-            first = last
-            continue
+            i = np.int64(chosen[place])
+            total += max(np.int64(0), min(_first(starts, i + 1, n_items) - _first(starts, i, n_items), room))
         gathered = out_ids[done : done + total] if total <= room else np.empty(total, np.int64)
-        n_gathered = 0
+        found = np.int64(0)
         for place in range(first, last):
-            i = chosen[place]
-            start, stop, taken = np.int64(starts[i]), np.int64(starts[i + 1]), 0
-            if len(kept) == 0:
-                taken = min(stop - start, room)
-                gathered[n_gathered : n_gathered + taken] = ids[start : start + taken]
-                n_gathered += taken
-                continue
-            for position in range(start, stop):
+            i = np.int64(chosen[place])
+            taken = np.int64(0)
+            for position in range(_first(starts, i, n_items), _first(starts, i + 1, n_items)):
                 if taken == room:
                     break
-                if kept[position]:
-                    gathered[n_gathered] = ids[position]
-                    n_gathered += 1
+                if len(kept) == 0 or kept[position]:
+                    gathered[found] = ids[position]
+                    found += 1
                     taken += 1
-        gathered = gathered[:n_gathered]
-        _sort_ids(gathered, n_gathered)
-        taken = min(n_gathered, room)
-        if total > room:
-            out_ids[done : done + taken] = gathered[:taken]
-        out_costs[done : done + taken] = cost
-        done += taken
+        if last > first + 1:  # ids of one bucket are in order
+            _sort_ids(gathered, found)
+        for place in range(min(found, room)):
+            out_ids[done] = gathered[place]
+            out_costs[done] = cost
+            done += 1
         first = last
     return done
 
 
-@njit(nogil=True, cache=True)
+@jit
 def search_many(arrays: Any, queries: Any, k: Any, n_bits: Any, out_ids: Any, out_costs: Any) -> None:
     """The k nearest items of every query, [q, w]; there are that many.
 
@@ -516,7 +501,7 @@ def search_many(arrays: Any, queries: Any, k: Any, n_bits: Any, out_ids: Any, ou
         emit(starts, ids, kept, chosen, costs, n_chosen, k, out_ids[q], out_costs[q])
 
 
-@njit(nogil=True, cache=True)
+@jit
 def search_many_expected(arrays: Any, modes: Any, weights: Any, k: Any, out_ids: Any, out_costs: Any) -> None:
     """The k items of least cost for every query; `weights` are the costs of its bits, [q, m]."""
     codes, starts, ids, kept, counts, same, value = arrays
@@ -527,12 +512,12 @@ def search_many_expected(arrays: Any, modes: Any, weights: Any, k: Any, out_ids:
         emit(starts, ids, kept, chosen, costs, n_chosen, k, out_ids[q], out_costs[q])
 
 
-@njit(nogil=True, cache=True)
+@jit
 def emit_balls(arrays: Any, found: Any, out_ids: Any, out_distances: Any) -> None:
     """Items of the codes that `balls` found, in the order of (distance, id) for every query."""
     _, starts, ids, kept, _, _, _ = arrays
-    n_codes, n_items, chosen, costs = found
-    code, item = 0, 0
+    n_items, n_codes, chosen, costs = found
+    code, item = np.int64(0), np.int64(0)
     for q in range(len(n_codes)):
         codes, items = slice(code, code + n_codes[q]), slice(item, item + n_items[q])
         emit(

@@ -200,9 +200,9 @@ def open_index(path: str | os.PathLike[str], writable: bool) -> Opened:
     """Read and verify the files of an index."""
     target = Path(os.path.realpath(path))
     if not target.exists():
-        raise FileNotFoundError(f"{os.fspath(path)!r} does not exist; HammingIndex.build(…).save(path) makes an index.")
+        raise FileNotFoundError(f"{os.fspath(path)!r} does not exist; give the file of an index.")
     if target.is_dir():
-        raise IsADirectoryError(f"{os.fspath(path)!r} is a folder; wanted is the file that save(path) wrote.")
+        raise IsADirectoryError(f"{os.fspath(path)!r} is a folder; give the file of an index.")
     place = Place(target, _take_lock(target) if writable else None)
     try:
         for _ in range(ATTEMPTS):

@@ -28,7 +28,7 @@ def collection(gallery: Gallery, settings: Settings) -> bytes:
             "n_items": stats.n_items,
             "n_codes": stats.n_codes,
             "n_bits": gallery.n_bits,
-            "method": type(gallery.hasher).__name__,
+            "method": gallery.model.method,
             "probabilities": gallery.has_probabilities,
             "pictures": gallery.has_pictures,
             "upload": gallery.descriptor is not None,
@@ -36,7 +36,7 @@ def collection(gallery: Gallery, settings: Settings) -> bytes:
             "classes": gallery.classes,
             "writable": gallery.writable,
             "largest_bucket": stats.largest_bucket,
-            "model": gallery.hasher.fingerprint_,
+            "model": gallery.model.fingerprint,
             "limits": {
                 "k": settings.max_k,
                 "body_bytes": settings.max_body_bytes,
@@ -152,7 +152,7 @@ def add_picture(gallery: Gallery, content: bytes, form: ItemForm, settings: Sett
     """A new item by its picture."""
     check_picture(gallery, content, settings)
     tags = None if form.tags is None else [tag for part in form.tags.split(";") if (tag := part.strip())]
-    return _added(gallery, form.label, tags, form.id, picture=content)
+    return _added(gallery, form.label, tags, form.id, picture=content, max_pixels=settings.max_picture_pixels)
 
 
 def remove(gallery: Gallery, number: int) -> None:
@@ -165,7 +165,7 @@ def remove(gallery: Gallery, number: int) -> None:
 
 def width(gallery: Gallery) -> int:
     """Length of a row of features."""
-    return int(gallery.hasher.n_features_in_)
+    return gallery.model.n_features
 
 
 def rows(gallery: Gallery, features: list[list[float]]) -> NDArray[np.float64]:
@@ -178,10 +178,8 @@ def rows(gallery: Gallery, features: list[list[float]]) -> NDArray[np.float64]:
 def described(gallery: Gallery, content: bytes, settings: Settings) -> NDArray[np.float64]:
     """A picture as the model takes it, [1, d]."""
     check_descriptor(gallery)
-    assert gallery.descriptor is not None
     try:
-        pixels = pictures.open_picture(content, settings.max_picture_pixels)
-        return gallery.descriptor.describe(pixels)[None].astype(np.float64)
+        return gallery.describe(content, max_pixels=settings.max_picture_pixels)[None].astype(np.float64)
     except ValueError as error:
         raise _bad_picture(error) from None
 

@@ -37,7 +37,7 @@ WORKERS = 2
 SMALL_BODY = 1 << 16  # bytes that are read and checked in no time
 MAX_BUCKETS, MAX_SAMPLES = 200, 100
 
-Id = Annotated[int, Path(ge=-(2**63), le=2**63 - 1)]
+Id = Annotated[questions.Whole, Path(ge=-(2**63), le=2**63 - 1)]
 
 
 class Service:
@@ -52,13 +52,14 @@ class Service:
     def __init__(self, path: str | os.PathLike[str], settings: Settings) -> None:
         self.settings = settings
         self.metrics = Metrics(lambda: len(self.shelf.gallery))
-        self.shelf = Shelf(path, settings.model, settings.writable, self.metrics.reload)
+        self.shelf = Shelf(path, settings.model, settings.writable, self.metrics.reload, settings.pictures)
         self.seek = _constant() if settings.search_removed else answers.seek
         self.state = "loading"
         self.when_ready: Callable[[], None] = lambda: None
         self._work = ThreadPoolExecutor(WORKERS, "gphash-work")
         self._pictures = ThreadPoolExecutor(WORKERS, "gphash-pictures")
         self._describe = ThreadPoolExecutor(settings.upload_threads, "gphash-describe")
+        self.is_compiling = False
         self._uploads = 0
         self._unfinished: set[Future[Any]] = set()
 
@@ -104,9 +105,23 @@ class Service:
                 logs.crash("warming up failed", error)
                 self.state = "failed"
                 return
-        if self.state == "loading":
-            self.state = "ready"
-            self.when_ready()
+            if self.state == "loading":
+                self.state = "ready"
+                self.when_ready()
+            self._compile(gallery)
+
+    def _compile(self, gallery: Gallery) -> None:
+        """Get the compiled search ready; searches are in numpy until it is, and a stop does not wait for it."""
+
+        def compile_search() -> None:
+            try:
+                gallery.index.warm()
+            except Exception as error:
+                logs.crash("the compiled search cannot be had", error)
+            self.is_compiling = False
+
+        self.is_compiling = True
+        threading.Thread(target=compile_search, name="gphash-compile", daemon=True).start()
 
     async def work(self, task: Callable[[], T]) -> T:
         """Do something that takes a while."""
@@ -118,13 +133,14 @@ class Service:
 
     @contextlib.asynccontextmanager
     async def form(self, request: Request) -> AsyncIterator[bodies.Form]:
-        """A form with a picture. Its place in the queue is taken before it is read, which bounds the memory."""
+        """A form with a picture, which takes a place in the queue when all of it has come."""
+        body = await bodies.read(request, self.settings, self.settings.max_body_bytes)
         if self._uploads >= self.settings.upload_threads + self.settings.upload_queue:
             self.metrics.busy("uploads")
             raise failures.busy("too_many_uploads", 429, "too many pictures are waiting; try again in a moment.")
         self._uploads += 1
         try:
-            yield await bodies.read_form(request, self.settings)
+            yield await bodies.form_of(request, body, self.settings)
         finally:
             self._uploads -= 1
 
@@ -162,7 +178,9 @@ def create_app(gallery_path: str | os.PathLike[str], settings: Settings) -> Fast
         lifespan=service.life,
         exception_handlers={HTTPException: _http_error, RequestValidationError: _bad_parameter},
     )
-    app.add_middleware(Edge, settings=settings, metrics=service.metrics)
+    app.add_middleware(
+        Edge, settings=settings, metrics=service.metrics, is_stopping=lambda: service.state == "stopping"
+    )
     app.state.service = service
     _add_page(app)
     _add_state(app, service)
@@ -221,7 +239,8 @@ def _add_items(app: FastAPI, service: Service) -> None:
 
     @app.get("/collection/buckets", responses=schemas.responses(422, model=schemas.Buckets))
     async def buckets(
-        n: Annotated[int, Query(ge=1, le=MAX_BUCKETS)] = 12, samples: Annotated[int, Query(ge=0, le=MAX_SAMPLES)] = 8
+        n: Annotated[questions.Whole, Query(ge=1, le=MAX_BUCKETS)] = 12,
+        samples: Annotated[questions.Whole, Query(ge=0, le=MAX_SAMPLES)] = 8,
     ) -> Response:
         """The fullest codes."""
         with shelf.lease() as gallery:
@@ -253,7 +272,7 @@ def _add_items(app: FastAPI, service: Service) -> None:
             return Response(status_code=304, headers=headers)
         return Response(found.content, headers=headers, media_type=found.media_type)
 
-    @app.delete("/items/{id}", status_code=204, responses=schemas.responses(404, 422, status=204))
+    @app.delete("/items/{id}", status_code=204, responses=schemas.responses(404, 422, 507, status=204))
     async def remove(id: Id) -> Response:
         """Take an item out."""
         _check_writable(settings)
@@ -310,7 +329,7 @@ def _add_questions(app: FastAPI, service: Service) -> None:
     @app.post(
         "/items",
         status_code=201,
-        responses=schemas.responses(*with_body, 409, status=201, model=schemas.Item),
+        responses=schemas.responses(*with_body, 409, 507, status=201, model=schemas.Item),
         openapi_extra=taken["item"],
     )
     async def add(request: Request) -> Response:
@@ -381,10 +400,12 @@ def _failed(failure: Failure) -> Response:
 
 async def _http_error(_: Request, error: Any) -> Response:
     code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "invalid_request")
-    return _failed(Failure(error.status_code, code, f"{error.detail}.", headers=error.headers))
+    headers = {name: "GET, HEAD" if value == "GET" else value for name, value in (error.headers or {}).items()}
+    return _failed(Failure(error.status_code, code, f"{error.detail}.", headers=headers))
 
 
 async def _bad_parameter(_: Request, error: Any) -> Response:
     first = error.errors()[0]
     argument = str(first["loc"][-1])
-    return _failed(failures.wrong(f"{argument}: {first['msg']}.", argument))
+    text = first["msg"].removeprefix("Value error, ")
+    return _failed(failures.wrong(f"{argument}: {text}.", argument))

@@ -1,6 +1,5 @@
-"""Bodies of requests: read within limits of size and time, and forms taken apart."""
+"""Bodies of requests: read within limits of size, and forms taken apart."""
 
-import asyncio
 from collections.abc import AsyncGenerator
 from typing import NamedTuple
 
@@ -52,27 +51,21 @@ async def read(request: Request, settings: Settings, max_bytes: int) -> bytes:
     """The whole body, of at most so many bytes, and at most as many as the settings allow."""
     most = min(max_bytes, settings.max_body_bytes)
     chunks, size = [], 0
-    try:
-        async with asyncio.timeout(settings.body_seconds):
-            while True:
-                message = await request.receive()
-                if message["type"] == "http.disconnect":
-                    raise GoneError
-                chunk = message.get("body", b"")
-                size += len(chunk)
-                if size > most:
-                    raise too_large(most)
-                chunks.append(chunk)
-                if not message.get("more_body", False):
-                    return b"".join(chunks)
-    except TimeoutError:
-        message_ = f"the body did not come within {settings.body_seconds:g} seconds."
-        raise Failure(408, "timeout", message_, headers={"Connection": "close"}) from None
+    while True:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise GoneError
+        chunk = message.get("body", b"")
+        size += len(chunk)
+        if size > most:
+            raise too_large(most)
+        chunks.append(chunk)
+        if not message.get("more_body", False):
+            return b"".join(chunks)
 
 
-async def read_form(request: Request, settings: Settings) -> Form:
+async def form_of(request: Request, body: bytes, settings: Settings) -> Form:
     """The whole body, as a form with a file `picture`."""
-    body = await read(request, settings, settings.max_body_bytes)
 
     async def stream() -> AsyncGenerator[bytes, None]:
         yield body

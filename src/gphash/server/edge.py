@@ -1,22 +1,16 @@
 """The outermost layer: who may come in, how many at once, and a line and a count for everyone who left."""
 
-import asyncio
 import hmac
 import re
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, TypeAlias
+from collections.abc import Callable
 
-from gphash.server import logs
-from gphash.server.failures import Failure, GoneError, busy, forbidden, too_large, unauthorised
+from gphash.server import failures, logs
+from gphash.server.failures import Failure, GoneError, forbidden, too_large, unauthorised
 from gphash.server.metrics import Metrics
+from gphash.server.places import Places
 from gphash.server.settings import Settings, allowed_hosts
-
-Scope: TypeAlias = MutableMapping[str, Any]
-Message: TypeAlias = MutableMapping[str, Any]
-Receive: TypeAlias = Callable[[], Awaitable[Message]]
-Send: TypeAlias = Callable[[Message], Awaitable[None]]
-App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+from gphash.server.visit import App, Receive, Scope, Send, Visit
 
 SIGNS_OF_LIFE = frozenset({"/healthz", "/readyz"})
 PAGE, STATIC = "/", "/static/"
@@ -24,9 +18,7 @@ READING_POSTS = frozenset({"/search", "/encode"})
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 OWN_SITE = (b"none", b"same-origin")
-HEADERS = [(b"x-content-type-options", b"nosniff"), (b"cross-origin-resource-policy", b"same-origin")]
 GONE = 499
-DRAIN_SECONDS = 2.0
 
 
 class Edge:
@@ -40,15 +32,19 @@ class Edge:
         Tokens and limits.
     metrics
         Where requests are counted.
+    is_stopping
+        Whether the service is about to end.
     """
 
-    def __init__(self, app: App, settings: Settings, metrics: Metrics) -> None:
+    def __init__(self, app: App, settings: Settings, metrics: Metrics, is_stopping: Callable[[], bool]) -> None:
         self._app = app
         self._settings = settings
         self._hosts = allowed_hosts(settings)
         self._read = _encoded(settings.read_token)
         self._write = _encoded(settings.write_token)
         self._metrics = metrics
+        self._places = Places(settings, metrics)
+        self._is_stopping = is_stopping
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -56,40 +52,35 @@ class Edge:
             await self._app(scope, receive, send)
             return
         began = time.perf_counter()
-        status = 0
-        working = False
-
-        async def noting(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                message["headers"] = [*message["headers"], *HEADERS]
-            # A client that asks on and on and never reads would otherwise keep its place for ever.
-            try:
-                async with asyncio.timeout(self._settings.send_seconds):
-                    await send(message)
-            except TimeoutError:
-                raise GoneError from None
-
+        visit = Visit(scope, receive, send, self._places, self._settings.send_seconds, self._is_stopping)
+        # Routes know GET; its answer without the body is that to HEAD.
+        inner = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
         try:
-            try:
-                if self._admit(scope):
-                    working = self._begin()
-                await self._app(scope, receive, noting)
-            except Failure as failure:
-                await _answer(failure, receive, noting, 4 * self._settings.max_body_bytes)
-            except GoneError:
-                raise
-            except Exception as error:
-                logs.crash("error", error)
-                if not status:
-                    internal = Failure(500, "internal", "something went wrong in the service; its log says where.")
-                    await _answer(internal, receive, noting, 0)
+            await self._answer(scope, inner, visit)
         except GoneError:
-            status = GONE
+            visit.status = GONE
         finally:
-            self._metrics.in_work -= working
-            self._note(scope, status or GONE, time.perf_counter() - began)
+            visit.leave()
+            route = getattr(inner.get("route"), "path", "other")
+            self._note(scope, route, visit.status or GONE, time.perf_counter() - began)
+
+    async def _answer(self, scope: Scope, inner: Scope, visit: Visit) -> None:
+        try:
+            if self._admit(scope):
+                # Only what is posted has a body that anybody reads.
+                if scope["method"] == "POST":
+                    visit.expect()
+                else:
+                    visit.begin()
+            await self._app(inner, visit.receive, visit.send)
+        except Failure as failure:
+            await visit.refuse(failure, 4 * self._settings.max_body_bytes)
+        except GoneError:
+            raise
+        except Exception as error:
+            logs.crash("error", error)
+            if not visit.status:
+                await visit.refuse(failures.unforeseen(error), 0)
 
     def _admit(self, scope: Scope) -> bool:
         """Raise a Failure for a request that is not to be answered; else, whether answering it is work."""
@@ -98,6 +89,10 @@ class Edge:
         # Routes are matched by patterns, for which a line may end before its last character.
         if CONTROL.search(path):
             raise Failure(400, "bad_path", "the path has control characters.")
+        # A proxy before us may believe the other one, and take the rest for somebody else's request.
+        if b"transfer-encoding" in headers and b"content-length" in headers:
+            message = "the body has two lengths (Content-Length and Transfer-Encoding); give one of them."
+            raise Failure(400, "two_lengths", message, headers={"Connection": "close"})
         _check_site(method, path, headers)
         if path in SIGNS_OF_LIFE:
             return False
@@ -125,50 +120,11 @@ class Edge:
             return
         raise forbidden() if may_read else unauthorised()
 
-    def _begin(self) -> bool:
-        """Take a place among the requests that are worked on."""
-        if self._metrics.in_work >= self._settings.max_in_work:
-            self._metrics.busy("in_work")
-            raise busy(
-                "busy", 503, f"{self._settings.max_in_work} requests are being worked on; try again in a moment."
-            )
-        self._metrics.in_work += 1
-        return True
-
-    def _note(self, scope: Scope, status: int, seconds: float) -> None:
-        route = getattr(scope.get("route"), "path", "other")
+    def _note(self, scope: Scope, route: str, status: int, seconds: float) -> None:
         self._metrics.request(route, scope["method"], status, seconds)
         if self._settings.log_requests:
             client = scope.get("client")
             logs.request(scope["method"], scope["path"], status, seconds, client[0] if client else None)
-
-
-async def _answer(failure: Failure, receive: Receive, send: Send, drain: int) -> None:
-    """Send a failure. A body that is still on its way is read and dropped for a moment, up to `drain` bytes.
-
-    A connection that is closed while the client sends is reset, and the client would never see the answer.
-    """
-    content = failure.content()
-    closing = failure.status in (408, 413)
-    headers = {"Content-Type": "application/json", "Content-Length": str(len(content)), **failure.headers}
-    if closing:
-        headers["Connection"] = "close"
-    raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
-    await send({"type": "http.response.start", "status": failure.status, "headers": raw})
-    await send({"type": "http.response.body", "body": content, "more_body": closing})
-    if not closing:
-        return
-    if failure.status == 413:
-        try:
-            async with asyncio.timeout(DRAIN_SECONDS):
-                while drain > 0:
-                    message = await receive()
-                    drain -= len(message.get("body", b""))
-                    if message["type"] == "http.disconnect" or not message.get("more_body", False):
-                        break
-        except TimeoutError:
-            pass
-    await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 def _path(scope: Scope) -> str:

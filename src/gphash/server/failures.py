@@ -1,5 +1,6 @@
 """Answers that say no: a status, a code for programs, a sentence for people."""
 
+import errno
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -43,6 +44,9 @@ class Failure(Exception):  # noqa: N818, an answer more than an error
         return json.dumps({"error": error}, ensure_ascii=False).encode(errors="replace")
 
 
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
 class GoneError(Exception):
     """The client has gone before it had sent everything."""
 
@@ -76,3 +80,11 @@ def too_large(max_bytes: int) -> Failure:
 def wrong(message: str, argument: str | None = None, code: str = "invalid_argument") -> Failure:
     """An argument that cannot be used."""
     return Failure(422, code, message, argument)
+
+
+def unforeseen(error: Exception) -> Failure:
+    """An error that no argument of the client has caused."""
+    if isinstance(error, OSError) and error.errno in FULL:
+        message = "the disk of the service is full, or its quota is used up; nothing was changed."
+        return Failure(507, "insufficient_storage", message)
+    return Failure(500, "internal", "something went wrong in the service; its log says where.")

@@ -19,12 +19,12 @@ class Metrics:
 
     Attributes
     ----------
-    in_work
-        Requests worked on now; kept by the edge.
+    in_work, arriving
+        Requests worked on now, and bodies on their way; kept by `places.Places`.
     """
 
     def __init__(self, n_items: Callable[[], int]) -> None:
-        self.in_work = 0
+        self.in_work = self.arriving = 0
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
         self._requests = Counter(
@@ -42,6 +42,7 @@ class Metrics:
         self._busy = Counter("gphash_busy", "Requests refused for want of room.", ["reason"], registry=self._registry)
         Gauge("gphash_items", "Items to search among.", registry=self._registry).set_function(n_items)
         Gauge("gphash_in_work", "Requests worked on now.", registry=self._registry).set_function(lambda: self.in_work)
+        Gauge("gphash_bodies", "Bodies on their way.", registry=self._registry).set_function(lambda: self.arriving)
         # Looking a child up costs more than counting with it.
         self._children: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
 

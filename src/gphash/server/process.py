@@ -1,12 +1,13 @@
 """The service as a process: uvicorn around the application."""
 
 import asyncio
-import logging
+import heapq
 import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import Any
 
@@ -21,11 +22,12 @@ from gphash.server.settings import Settings, check
 BACKLOG = 2048
 INTERRUPTED = 130  # the exit code of a process that Ctrl-C has ended
 TICKS = 10  # of uvicorn between two looks at all connections: a second
+ROOM = 16  # a connection in so many is left when there are too many
 READ_BYTES = 1 << 14  # that a client reads within `Settings.send_seconds`, if as many wait for it
 
 
 class _Connection(H11Protocol):
-    """A client, who is left alone if there are too many, or if the service waits for nothing but him for too long."""
+    """A client, who is left if the service waits for nothing but him for too long, or for others to have his place."""
 
     def __init__(
         self,
@@ -43,20 +45,35 @@ class _Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin."""
         super().connection_made(transport)
-        if len(self.connections) > self._service.settings.max_connections:
+        most = self._service.settings.max_connections
+        if len(self.connections) > most:
             self._service.metrics.busy("connections")
-            transport.abort()
+            # Some more at once: looking at all of them for everyone who comes would itself be a way to keep it busy.
+            for one in _longest_waited_for(self.connections - {self}, 1 + most // ROOM) or [self]:
+                one.transport.abort()
+                self.connections.discard(one)  # it says so itself only after all who are at the door have come in
 
     def on_response_complete(self) -> None:
         """Begin to wait for the next request."""
         self._since = self.loop.time()
         super().on_response_complete()
 
+    @property
+    def host(self) -> str:
+        """Whose it is."""
+        return self.client[0] if self.client else ""
+
+    def waited_for(self) -> tuple[bool, float] | None:
+        """Whether it is an answer that is not read, else a request that does not come, and since when; None if none."""
+        unread = self.transport.get_write_buffer_size() > 0
+        cycle: Any = self.cycle  # None before the first request, whatever its type says
+        at_work = not unread and cycle is not None and not cycle.response_complete
+        return None if at_work else (unread, self._since)
+
     def leave_if_late(self) -> None:
         """Close the connection if no head of a request comes, or the answer is not read."""
         now, unread = self.loop.time(), self.transport.get_write_buffer_size()
-        cycle: Any = self.cycle  # None before the first request, whatever its type says
-        at_work = not unread and cycle is not None and not cycle.response_complete
+        at_work = self.waited_for() is None
         has_read = self._unread > 0 and unread <= max(0, self._unread - READ_BYTES)
         if at_work or has_read or unread > self._unread:
             self._since, self._unread = now, unread
@@ -64,6 +81,16 @@ class _Connection(H11Protocol):
         if now - self._since > (settings.send_seconds if unread else settings.head_seconds):
             # Closing it would wait until all is read.
             self.transport.abort()
+
+
+def _longest_waited_for(connections: Iterable[Any], n: int) -> list[_Connection]:
+    """Of clients who keep the service waiting, the first of the address that has the most of them, up to so many.
+
+    Those who do not read are last: an answer would be lost.
+    """
+    waiting = {one: since for one in connections if isinstance(one, _Connection) and (since := one.waited_for())}
+    n_waiting = Counter(one.host for one in waiting)
+    return heapq.nsmallest(n, waiting, lambda one: (waiting[one][0], -n_waiting[one.host], waiting[one][1]))
 
 
 class _Server(uvicorn.Server):
@@ -95,9 +122,7 @@ def run(gallery_path: str | os.PathLike[str], settings: Settings, tell: Callable
     check(settings)
     app = create_app(gallery_path, settings)
     service: Service = app.state.service
-    with _listen(settings.host, settings.port) as listener:
-        logger = logging.getLogger("uvicorn")
-        logger.handlers, logger.propagate = [logs.Handler(logging.WARNING)], False
+    with logs.alone(), _listen(settings.host, settings.port) as listener:
         config = uvicorn.Config(
             app,
             http=_Connection,
@@ -112,6 +137,9 @@ def run(gallery_path: str | os.PathLike[str], settings: Settings, tell: Callable
             timeout_graceful_shutdown=settings.shutdown_seconds,
         )
         host, port = listener.getsockname()[:2]
+        if (folder := service.shelf.gallery.hidden_folder) is not None:
+            advice = f"they are not below the folder of the index; to show them, give --pictures {str(folder)!r}"
+            logs.event("pictures not shown", folder=str(folder), advice=advice)
         logs.event("listening", host=host, port=port, process=os.getpid())
         address = f"http://{_reachable(host)}:{port}/"
         tell("listening", address)
@@ -119,7 +147,7 @@ def run(gallery_path: str | os.PathLike[str], settings: Settings, tell: Callable
         server = _Server(config, service)
         server.run(sockets=[listener])
     logs.event("stopped", unfinished=service.n_unfinished)
-    if service.n_unfinished:
+    if service.n_unfinished or service.is_compiling:
         # Python would wait for these threads, however long they take.
         sys.stdout.flush()
         os._exit(INTERRUPTED if server.interrupted else 0)

@@ -1,13 +1,26 @@
 """What clients may ask: the bodies of requests, checked."""
 
+import re
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 import pydantic_core
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from gphash.server.failures import Failure, wrong
 
-Id = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
+PLAIN = re.compile(r"0|-?[1-9][0-9]{0,19}")
+
+
+def _plain_digits(given: Any) -> Any:
+    """Refuse a number in a text that Python would read, but nobody means: 1_0, ٣, 1.0 or one with spaces or a plus."""
+    if isinstance(given, str) and not PLAIN.fullmatch(given):
+        raise ValueError("it must be a whole number in digits")
+    return given
+
+
+# As -7 in a path, a query or a form; in JSON, texts are no numbers.
+Whole = Annotated[int, BeforeValidator(_plain_digits)]
+Id = Annotated[Whole, Field(ge=-(2**63), le=2**63 - 1)]
 LARGE = 1e15  # squares of numbers beyond it, summed in single precision, are not finite
 # One wrong number is enough: the errors of a million would take longer than anything else here.
 Row = Annotated[list[Annotated[float, Field(ge=-LARGE, le=LARGE)]], Field(min_length=1, fail_fast=True)]
@@ -27,9 +40,9 @@ class Options(BaseModel):
     """How to search."""
 
     model_config = _STRICT
-    k: int = Field(10, ge=1, le=2**31 - 1, description="how many neighbours")
+    k: Whole = Field(10, ge=1, le=2**31 - 1, description="how many neighbours")
     ranking: Literal["hamming", "expected"] = "hamming"
-    radius: int | None = Field(None, ge=0, le=2**31 - 1, description="only items within this Hamming distance")
+    radius: Whole | None = Field(None, ge=0, le=2**31 - 1, description="only items within this Hamming distance")
     label: Name | None = Field(None, description="only items of this class or with this tag")
 
 

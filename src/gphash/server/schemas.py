@@ -138,6 +138,7 @@ SENTENCES = {
     429: "Too many pictures at once.",
     500: "A fault of the service.",
     503: "Too many requests at once.",
+    507: "The disk is full; nothing was changed.",
 }
 ALWAYS = (400, 401, 403, 413, 500, 503)
 WITH_BODY = (408, 415, 422, 429)

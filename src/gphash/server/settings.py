@@ -12,6 +12,8 @@ class Settings(NamedTuple):
         Where it listens; port 0 is any free one.
     model
         Where the model is, if not where the index says.
+    pictures
+        Where the pictures are, if not below the folder of the index.
     writable
         Whether items may be added and removed.
     read_token, write_token
@@ -27,11 +29,13 @@ class Settings(NamedTuple):
     max_body_bytes, max_picture_pixels
         Larger bodies and pictures are refused.
     max_in_work
-        Requests worked on at once; more are asked to come back.
+        Requests worked on at once, counted when all of them has come; more are asked to come back.
+    max_unread
+        Bodies on their way at once, and half as many from one address; beyond that the slowest is given up.
     upload_threads, upload_queue
         Pictures described at once, and those that may wait for it.
     max_connections
-        Clients connected at once; more are turned away.
+        Clients connected at once; beyond that, the one that has kept the service waiting for longest is left, if any.
     body_seconds, head_seconds, send_seconds
         How long a client may take to send its body, to send everything before it, and to go on reading an answer.
     watch_seconds
@@ -47,6 +51,7 @@ class Settings(NamedTuple):
     host: str = "127.0.0.1"
     port: int = 8080
     model: str | os.PathLike[str] | None = None
+    pictures: str | os.PathLike[str] | None = None
     writable: bool = False
     read_token: str | None = None
     write_token: str | None = None
@@ -55,8 +60,9 @@ class Settings(NamedTuple):
     max_k: int = 1000
     max_rows: int = 1000
     max_body_bytes: int = 16_000_000
-    max_picture_pixels: int = 64_000_000
+    max_picture_pixels: int = 25_000_000
     max_in_work: int = 256
+    max_unread: int = 128
     upload_threads: int = 2
     upload_queue: int = 64
     max_connections: int = 512
@@ -75,21 +81,21 @@ LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 def check(settings: Settings) -> None:
     """Refuse what cannot be meant, with one sentence."""
     if not 0 <= settings.port <= 65535:
-        raise ValueError(f"port is {settings.port}; wanted is a number from 0 (any free one) to 65535.")
-    limits = ("max_k", "max_rows", "max_body_bytes", "max_picture_pixels", "max_in_work", "max_connections")
-    for name in (*limits, "upload_threads"):
+        raise ValueError(f"port={settings.port}; give a number from 0 (any free one) to 65535.")
+    limits = ("max_k", "max_rows", "max_body_bytes", "max_picture_pixels", "max_in_work", "max_unread")
+    for name in (*limits, "max_connections", "upload_threads"):
         if (value := getattr(settings, name)) < 1:
-            raise ValueError(f"{name} is {value}; wanted is at least 1.")
+            raise ValueError(f"{name}={value}; give at least 1.")
     for name in ("upload_queue", "watch_seconds", "shutdown_seconds"):
         if (value := getattr(settings, name)) < 0:
-            raise ValueError(f"{name} is {value}; wanted is at least 0.")
+            raise ValueError(f"{name}={value}; give at least 0.")
     for name in ("body_seconds", "head_seconds", "send_seconds"):
         if (value := getattr(settings, name)) <= 0:
-            raise ValueError(f"{name} is {value}; wanted is more than 0.")
+            raise ValueError(f"{name}={value}; give more than 0.")
     for name in ("read_token", "write_token"):
         token = getattr(settings, name)
         if token is not None and not (token and token.isascii() and token.isprintable() and " " not in token):
-            raise ValueError(f"{name} is empty or has spaces or letters beyond ASCII; wanted are printable characters.")
+            raise ValueError(f"{name} is empty or has spaces or letters beyond ASCII; give printable characters.")
     if settings.writable and settings.read_token and not settings.write_token:
         raise ValueError(
             "write_token is not given, but read_token is; a writable service that asks for one needs both."
@@ -98,8 +104,8 @@ def check(settings: Settings) -> None:
     if not is_loopback(settings.host) and not all(needed) and not settings.no_token:
         which = "read_token and write_token" if settings.writable else "read_token"
         raise ValueError(
-            f"host is {settings.host!r}, which other machines can reach, and there is no {which}; give it, or say with "
-            "no_token (--no-token) that anybody may come in."
+            f"host={settings.host!r}, which other machines can reach, and there is no {which}; give it, or say that "
+            "anybody may come in: no_token=True."
         )
 
 

@@ -39,6 +39,8 @@ class Shelf:
         As for `Gallery.open`.
     count
         Told "done" or "failed" after every reload.
+    pictures
+        As for `Gallery.open`.
     """
 
     def __init__(
@@ -47,14 +49,16 @@ class Shelf:
         model: str | os.PathLike[str] | None,
         writable: bool,
         count: Callable[[str], None],
+        pictures: str | os.PathLike[str] | None = None,
     ) -> None:
         self._path = Path(path)
         self._model = model
         self._writable = writable
         self._count = count
+        self._pictures = pictures
         # Looked at before opening: a change in between is then seen as one.
         self._seen = self._signature()
-        self._copy = _Copy(Gallery.open(path, model=model, writable=writable))
+        self._copy = _Copy(Gallery.open(path, model=model, writable=writable, pictures=pictures))
         self._reloading = asyncio.Lock()
 
     @property
@@ -114,8 +118,9 @@ class Shelf:
         self._copy.close_if_unused()
 
     def _open(self) -> Gallery:
-        gallery = Gallery.open(self._path, model=self._model, writable=False)
+        gallery = Gallery.open(self._path, model=self._model, writable=False, pictures=self._pictures)
         warm(gallery)
+        gallery.index.warm()
         return gallery
 
     def _signature(self) -> Signature:
@@ -135,14 +140,14 @@ class Shelf:
 
 
 def warm(gallery: Gallery) -> None:
-    """Search once in every way, so that the first client does not wait for compilation or the disk."""
+    """Search once in every way, so that the first client does not wait for the disk."""
     if not len(gallery):
         return
     query = gallery.query(id=gallery.random_id())
     gallery.search(query, 1, others=True)
     if query.probabilities is not None:
         gallery.search(query, 1, ranking="expected", others=True)
-    gallery.encode([[0.0] * int(gallery.hasher.n_features_in_)])
+    gallery.encode([[0.0] * gallery.model.n_features])
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:

@@ -10,7 +10,8 @@ from typing import Any, Self, Unpack
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gphash.index import checks, scan
+from gphash.index import checks
+from gphash.index import costs as costing
 from gphash.index.contents import Stats
 from gphash.index.filters import Allowed
 from gphash.index.hamming_index import Ball, HammingIndex, Neighbours
@@ -284,16 +285,16 @@ class PostgresIndex:
         condition = self._condition(where, params)
         if allowed is not None:
             return self._among(allowed, condition).search_expected(probabilities, k, n_jobs=n_jobs)
-        certain, weights, modes = searching.uncertain(np.asarray(probabilities))
+        asked = costing.uncertain(probabilities, self.n_bits)
         with self._reading(condition) as session:
             sizes = self._believed(session)
             rank = cache(lambda: searching.ranker(session, self._tables, condition))
             found = [
                 searching.likeliest(session, self._tables, sizes, mode, own, int(k), condition, rank)
-                for mode, own in zip(modes, weights, strict=True)
+                for mode, own in zip(asked.modes, asked.weights, strict=True)
             ]
             ids, costs = searching.together(session, self._tables, found, int(k), condition)
-        return Neighbours(ids, certain[:, None] + costs * scan.UNIT)
+        return Neighbours(ids, asked.distances(costs))
 
     def within(
         self,
@@ -372,18 +373,18 @@ class PostgresIndex:
         if allowed is not None:
             return self._among(allowed, condition).probe(probabilities)
         chances = np.asarray(probabilities)[None]
-        certain, weights, modes = searching.uncertain(chances)
+        asked = costing.uncertain(chances, self.n_bits)
 
         def items() -> Iterator[tuple[int, float]]:
             told = -np.inf
             with self._session() as session:
                 most = probing.budget(self._believed(session).n_codes)
-            for codes, costs in searching.batches(modes[0], weights[0], most):
+            for codes, costs in searching.batches(asked.modes[0], asked.weights[0], most):
                 with self._session(condition) as session:
                     rows = searching.held(session, self._tables, codes, costs, None, condition)
                 ids, there = searching.gathered(rows, None)
-                yield from zip(ids.tolist(), (certain[0] + there * scan.UNIT).tolist(), strict=True)
-                told = certain[0] + costs[-1] * scan.UNIT
+                yield from zip(ids.tolist(), asked.distances(there[None])[0].tolist(), strict=True)
+                told = asked.distances(costs[None, -1:])[0, 0]
             with self._reading(condition) as session:
                 packed, numbers = reading.items(session, self._tables, condition)
             rest = HammingIndex.build(packed, numbers, n_bits=self.n_bits).search_expected(chances, LAST, n_jobs=1)

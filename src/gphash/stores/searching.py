@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from gphash.hamming import packing
 from gphash.index import buckets as bucketing
-from gphash.index import engines, scan
+from gphash.index import engines
 from gphash.stores import probing, reading, schema, wire
 from gphash.stores.conditions import Condition
 from gphash.stores.postgres import Session
@@ -123,6 +123,8 @@ def likeliest(
 
 def ranker(session: Session, tables: Tables, condition: Condition | None) -> Rank:
     """A function that ranks all codes by their cost, and gives what holds the k items of least cost."""
+    from gphash.index import scan
+
     n_bits = tables.form.n_bits
     if condition is None:
         packed, sizes = reading.codes(session, tables)
@@ -187,10 +189,3 @@ def together(
 def n_ids(rows: Rows) -> int:
     """How many items there are in all."""
     return sum(len(ids) for _, ids in rows)
-
-
-def uncertain(chances: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.int64], Octets]:
-    """What cannot be helped, costs of the bits, and likeliest codes of uncertain queries."""
-    chances = chances.astype(np.float64)
-    weights = np.rint(np.abs(1 - 2 * chances) / scan.UNIT).astype(np.int64)
-    return np.minimum(chances, 1 - chances).sum(axis=1), weights, packing.pack(chances >= 0.5)

@@ -8,7 +8,8 @@ from hypothesis.extra import numpy as hnp
 from scipy.special import ndtr
 
 import gphash
-from gphash import GPHasher, hashing
+from gphash import GPHasher
+from gphash.functions import kernel
 from tests import digits
 
 ROWS = np.concatenate([digits.X, digits.X[::-1] * 0.75 + 1])  # 3,594 rows: several tiles
@@ -137,7 +138,7 @@ def test_a_saved_model_encodes_as_before(tmp_path_factory, seed, n_bits, unit_le
 
 
 def test_probabilities_are_those_of_the_latent_means_and_variances(hasher):
-    mean, variance = hashing.predict(hasher.hash_function_, digits.X[300:400])
+    mean, variance = kernel.predict(hasher.hash_function_, digits.X[300:400])
     assert (variance >= 0).all()
     assert (variance <= hasher.signal_scale_**2).all()
     expected = ndtr(mean / np.sqrt(1 + variance)[:, None])

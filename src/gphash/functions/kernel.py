@@ -1,4 +1,4 @@
-"""The hash function: the one trained artefact, and what it computes for new rows (section 2.4 of the paper).
+"""Kernel machines: what a row's code is computed from, for Gaussian processes (section 2.4 of the paper) and others.
 
     mean_j(x) = k(x, Z) w_j + c_j,   variance(x) = k(x, x) − ‖Uᵀ k(Z, x)‖²
     P(bit_j = 1) = Φ(mean_j / √(1 + variance)),   bit_j = [mean_j ≥ 0]
@@ -14,21 +14,16 @@ float64.
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import NDArray
-from scipy.special import ndtr
 
 from gphash import kernels, schema
 from gphash.arrays import Floats
 from gphash.execution.local import LocalExecutor, row_blocks
 from gphash.features import scaling
 from gphash.features.scaling import Scaling
-from gphash.gp import triangular
-from gphash.gp.prior import Prior
-from gphash.gp.triangular import Factor
 from gphash.hamming.packing import MOST_BITS
 from gphash.kernels import Landmarks, SquaredExponential
 from gphash.schema import Array, Flag, Schema
@@ -68,6 +63,8 @@ class HashFunction:
         U, float32 [r, r]; None if the method knows none.
     """
 
+    form: ClassVar[str] = "kernel"
+
     scaling: Scaling
     kernel: SquaredExponential
     Z: Floats
@@ -98,6 +95,21 @@ class HashFunction:
         (mean,) = _by_tiles(lambda rows: (_mean(self, _kernel(self, rows)),), X, n_jobs)
         return _resolve(self, X, mean)
 
+    @property
+    def has_probabilities(self) -> bool:
+        """Whether the method knows how certain bits are."""
+        return self.uncertainty is not None
+
+    def probabilities(self, X: Floats, n_jobs: int | None = 1) -> Floats:
+        """P(bit = 1), [n, m]; at least ½ exactly where the margin is not negative."""
+        from scipy.special import ndtr  # takes longer to import than most rows to encode
+
+        mean, variance = _by_tiles(lambda rows: predict(self, rows), X, n_jobs)
+        mean = _resolve(self, X, mean)
+        probability: Floats = ndtr(mean / np.sqrt(1 + variance)[:, None])
+        # Next to zero, Φ rounds to ½, which is the 1 bit's.
+        return np.where(mean < 0, np.minimum(probability, np.nextafter(0.5, 0)), probability)
+
     def content(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """What a file keeps."""
         meta = {"unit_length": self.scaling.unit_length, "kernel": self.kernel.to_meta()}
@@ -123,30 +135,6 @@ class HashFunction:
         return doubt
 
 
-def build(scaling: Scaling, prior: Prior, mean: Floats, factor: Factor) -> HashFunction:
-    """Hash function from the posterior: means of the whitened inducing values, [r, m], and shared factor."""
-    root = prior.root.lower
-    weights = scipy.linalg.solve_triangular(root, mean, lower=True, trans="T", check_finite=False)
-    # I − Λ̄⁻¹, what the data have taught about the whitened inducing values; never negative but for rounding.
-    spread = scipy.linalg.solve_triangular(factor.lower, np.eye(len(root)), lower=True, check_finite=False)
-    explained = np.eye(len(root)) - spread.T @ spread
-    try:
-        half, _ = triangular.cholesky(explained, jitter=1e-10, largest=1e-6)
-    except scipy.linalg.LinAlgError:
-        shares, axes = scipy.linalg.eigh(explained, check_finite=False)
-        half = axes * np.sqrt(np.maximum(shares, 0.0))
-    uncertainty = scipy.linalg.solve_triangular(root, half, lower=True, trans="T", check_finite=False)
-    return HashFunction(
-        scaling,
-        prior.kernel,
-        # In the order in which a file gives them back: BLAS rounds by layout.
-        prior.Z.astype(np.float32, order="C"),
-        weights.astype(np.float32, order="C"),
-        np.zeros(mean.shape[1]),
-        uncertainty.astype(np.float32, order="C"),
-    )
-
-
 def restore(meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> HashFunction:
     """Hash function from its content; a FaultError says what is wrong with that."""
     schema.check(SCHEMA, meta, arrays)
@@ -167,15 +155,6 @@ def predict(function: HashFunction, X: Floats) -> tuple[Floats, Floats]:
     explained = kernels.squared_norms(K @ function.uncertainty).astype(np.float64)
     variance = np.maximum(kernels.diagonal(function.kernel) - explained, 0.0)
     return _mean(function, K), variance
-
-
-def probabilities(function: HashFunction, X: Floats, n_jobs: int | None = 1) -> Floats:
-    """P(bit = 1), [n, m]."""
-    mean, variance = _by_tiles(lambda rows: predict(function, rows), X, n_jobs)
-    mean = _resolve(function, X, mean)
-    probability: Floats = ndtr(mean / np.sqrt(1 + variance)[:, None])
-    # Next to zero, Φ rounds to ½, which is the 1 bit's.
-    return np.where(mean < 0, np.minimum(probability, np.nextafter(0.5, 0)), probability)
 
 
 def _kernel(function: HashFunction, X: Floats) -> Floats:

@@ -1,0 +1,50 @@
+"""How functions are compiled, and word of it when it takes time: the one user of numba.
+
+Compiled code is kept on disk. The first use after an installation, and that alone, compiles; it takes seconds, and a
+line in the log of `gphash.compiled` says so, once a process.
+"""
+
+import logging
+from functools import partial
+from typing import Any
+
+from numba import njit
+from numba.core import event
+from numba.extending import intrinsic
+
+jit: Any = partial(njit, nogil=True, cache=True)
+"""Decorator of a compiled function: without the interpreter's lock, and kept on disk."""
+
+log = logging.getLogger(__name__)
+
+
+class Word(event.Listener):
+    """Says once that something is being compiled."""
+
+    said = False
+
+    def on_start(self, event: Any) -> None:
+        """Hear that a function is being compiled, which is not the case for one that is on disk."""
+        if not self.said:
+            self.said = True
+            log.info("compiling for this machine, which takes a few seconds after an installation, and never again")
+
+    def on_end(self, event: Any) -> None:
+        """Hear that it is done."""
+
+
+word = Word()
+event.register("numba:compile", word)  # type: ignore[no-untyped-call]
+
+
+@intrinsic
+def _popcount(typing_context: Any, word: Any) -> Any:
+    """Number of ones in an unsigned word."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.ctpop(arguments[0])
+
+    return word(word), generate
+
+
+popcount: Any = _popcount
