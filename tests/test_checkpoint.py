@@ -206,6 +206,57 @@ def test_a_damaged_checkpoint_is_refused_and_left_alone(interrupted, damage, mes
     assert interrupted.read_bytes() == damaged
 
 
+def crafted(path, part, name, value):
+    """The checkpoint with one of its fields or arrays replaced, or removed, and sealed."""
+    stored = persistence.read(path)
+    parts = {"meta": dict(stored.meta), "state": dict(stored.meta["state"]), "arrays": dict(stored.arrays)}
+    parts[part][name] = value
+    if value is None:
+        del parts[part][name]
+    persistence.write(path, "checkpoint", {**parts["meta"], "state": parts["state"]}, parts["arrays"])
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "value"),
+    [
+        ("meta", "kernel", None),
+        ("meta", "kernel", {"name": "matern", "length_scale": 0.9, "signal_scale": 4.0}),
+        ("meta", "unit_length", 1),
+        ("meta", "unit_length", False),
+        ("meta", "pair_weight", -1.0),
+        ("meta", "sweeps", []),
+        ("meta", "sweeps", [[1, 2]]),
+        ("state", "sweep", 2),
+        ("state", "sweep", "3"),
+        ("state", "damping", 0),
+        ("state", "finished", True),
+        ("state", "blocks", [150]),
+        ("state", "blocks", [64, 64, 23]),
+        ("state", "quiet", None),
+        ("arrays", "Z", None),
+        ("arrays", "factor", np.zeros((50, 50))),
+        ("arrays", "signs", np.zeros((N, 8), np.int8)),
+        ("arrays", "signs", np.ones((N - 1, 8), np.int8)),
+        ("arrays", "signs", np.ones((N, 8))),
+        ("arrays", "site_precision", np.full((N, 8), -1.0)),
+        ("arrays", "site_shift", np.full((N, 8), np.nan)),
+        ("arrays", "mean", np.zeros((50, 7))),
+    ],
+)
+def test_a_crafted_checkpoint_is_refused_and_left_alone(interrupted, part, name, value):
+    crafted(interrupted, part, name, value)
+    before = interrupted.read_bytes()
+    with pytest.raises(persistence.FormatError, match=r"training\.checkpoint' cannot be used: .*; remove the file"):
+        hasher(interrupted).fit(X, TARGETS["labels"])
+    assert interrupted.read_bytes() == before
+
+
+def test_sites_that_say_nothing_do_not_end_training(interrupted):
+    for name in ("site_precision", "site_shift"):
+        crafted(interrupted, "arrays", name, np.zeros((N, 8)))
+    assert np.isfinite(hasher(interrupted).fit(X, TARGETS["labels"]).hash_function_.weights).all()
+
+
 def test_a_model_is_no_checkpoint(path, uninterrupted):
     uninterrupted("labels").save(path)
     before = path.read_bytes()

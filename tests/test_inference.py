@@ -244,7 +244,7 @@ def trained(n_jobs, **changes):
     signatures, settings, kept = similarity.from_labels(y[:N_TRAIN]), SETTINGS._replace(**changes), []
     with LocalExecutor(n_jobs) as executor:
         outcome = training.train(ArrayTable(X[:N_TRAIN]), signatures, settings, executor, keep=kept.append)
-    layout = training._layout(ArrayTable(X[:N_TRAIN]), signatures, settings)
+    layout = training.layout(ArrayTable(X[:N_TRAIN]), signatures, settings)
     return outcome, [latent.signs for latent in kept[-1].state.latents], layout.blocks, layout.n_central_blocks
 
 

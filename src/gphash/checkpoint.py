@@ -293,7 +293,7 @@ def _check_choices(meta: dict[str, Any], settings: Settings) -> None:
 
 def _check_state(checkpoint: Checkpoint, blocks: list[int]) -> None:
     """Refuse a state that training cannot be in."""
-    _, start, state, sweeps = checkpoint
+    plan, start, state, sweeps = checkpoint
     if [sweep.number for sweep in sweeps] != list(range(1, len(sweeps) + 1)):
         raise FaultError("its sweeps are not numbered one after another")
     if (start is None) != (len(sweeps) > 0) or (len(sweeps) > 0 and state is None):
@@ -302,6 +302,10 @@ def _check_state(checkpoint: Checkpoint, blocks: list[int]) -> None:
         _check_signs("start_signs", start.signs)
         if len(start.signs) > sum(blocks):
             raise FaultError("the array 'start_signs' has more rows than the run")
+        scaling, kernel = start.function.scaling, start.function.kernel
+        same = kernel == plan.kernel and scaling.unit_length == plan.scaling.unit_length
+        if not same or not np.array_equal(scaling.mean, plan.scaling.mean):
+            raise FaultError("its start has another kernel or scaling than the rest")
     if state is None:
         return
     if state.sweep != len(sweeps):

@@ -217,7 +217,8 @@ def _close(
     flips = central_flips + int(other_flips)
     number = state.sweep + 1
     quiet = state.quiet + 1 if flips <= schedule.settled * n_sites else 0
-    sweep = Sweep(number, flips, score / n_sites, change / precision, refreshed, state.frozen, seconds)
+    relative = change / precision if precision else float(change > 0)
+    sweep = Sweep(number, flips, score / n_sites, relative, refreshed, state.frozen, seconds)
     steady = state.steady + 1 if flips > FEWER * state.flips else 0
     settled = quiet >= schedule.patience or steady >= schedule.steadiness
     frozen = state.frozen or settled or number >= schedule.max_sweeps
