@@ -72,6 +72,7 @@ def report(title, codes, queries, n_bits, args, chances=None):
     before = memory()
     began = time.perf_counter()
     index = HammingIndex.build(codes, n_bits=n_bits)
+    index.warm()
     built = time.perf_counter() - began
     stats = index.stats()
     plain = codes.nbytes + 8 * len(codes)
@@ -233,6 +234,7 @@ def scale(chances, args):
     """Ten times as many codes of the same kind."""
     some, many = (draw(chances, n, args.queries) for n in (args.items, 10 * args.items))
     small, large = (HammingIndex.build(part[0], n_bits=chances.shape[1]) for part in (some, many))
+    large.warm()
     micros = race(
         {
             "small": (partial(small.search, some[1], 10, n_jobs=args.threads), args.queries),

@@ -54,6 +54,7 @@ def main() -> None:
 def report(conninfo, n_bits, codes, queries, chances):
     """Load, compare, ask."""
     index = HammingIndex.build(codes, n_bits=n_bits)
+    index.warm()
     began = time.perf_counter()
     store = PostgresIndex.from_index(conninfo, f"codes_{n_bits}", index)
     took = time.perf_counter() - began

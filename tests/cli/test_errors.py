@@ -91,7 +91,7 @@ def small(here):
     ("arguments", "message"),
     [
         ("encode small.gph digits", "'digits' has 64 features a row, and 'small.gph' was trained on 5"),
-        ("encode small.gph plain.npy -p", "a model of lsh, which tells no probabilities"),
+        ("encode small.gph plain.npy -p", "a model of LSH, which tells no probabilities"),
         ("evaluate small.gph plain.npy", "neither labels nor tags to judge by"),
         ("evaluate small.gph digits", "'small.gph' was trained on 5"),
         ("index small.gph digits", "'small.gph' was trained on 5"),
