@@ -116,7 +116,7 @@ def test_both_solvers_give_the_same_codes_and_nearly_the_same_probabilities():
 def test_the_hash_function_is_the_posterior_of_the_sites(solver):
     fitted, prior, _, _ = digits_features()
     _, state = solved(solver)
-    function = posterior.hash_function(fitted, prior, state.mean, state.factor)
+    function = posteriors.hash_function(fitted, prior, state.mean, state.factor)
     X_test = digits()[0][N_TRAIN:]
     mean, probability = chances(state)
     np.testing.assert_allclose(function.margins(X_test), mean, atol=2e-2)
