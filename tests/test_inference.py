@@ -15,6 +15,7 @@ from gphash.datasets.blocks import ArrayTable
 from gphash.execution.local import LocalExecutor, SerialExecutor
 from gphash.features import inducing, scaling
 from gphash.gp import blockwise
+from gphash.gp import posterior as posteriors
 from gphash.gp import prior as priors
 from gphash.kernels import SquaredExponential
 from gphash.state import Problem, Rows, Schedule
