@@ -181,6 +181,7 @@ def test_serve_answers_until_it_is_stopped(made, tmp_path):
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     (tmp_path / "token").write_text("secret\n")
+    (tmp_path / "token").chmod(0o600)
     arguments = ["serve", str(made / "digits.index"), "--port", str(port), "--read-token-file", "token"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen([*COMMAND, *arguments], cwd=tmp_path, env=ENVIRONMENT, **pipes) as run:
