@@ -299,6 +299,15 @@ def many_strips(pixels: int) -> bytes:
 
 
 @kind("tif")
+def many_numbers(pixels: int) -> bytes:
+    """A tag of as many numbers as the file can hold, of which a reader makes a list."""
+    count = BESIDE // 2
+    body = np.full(count, 4660, "<u2").tobytes()
+    tags = [(258, 3, count, 8), (259, 3, 1, 1), (273, 4, 1, 8), (278, 4, 1, 64), (279, 4, 1, 4096)]
+    return tiff(64, 64, body, tags)
+
+
+@kind("tif")
 def directories_in_a_circle(pixels: int) -> bytes:
     body = bytes(4096)
     return tiff(64, 64, body, [(259, 3, 1, 1), (273, 4, 1, 8), (278, 4, 1, 64), (279, 4, 1, 4096)], 8 + len(body))

@@ -54,9 +54,10 @@ def test_numbers_of_every_type_become_those_of_the_estimator(folder, dtype):
     [
         (TEST[0], "shape"),
         (TEST[:, :-1], "shape"),
+        (TEST[:0], "at least one row"),
         (np.full_like(TEST, "nan"), "NaN"),
         (np.full_like(TEST, 1e30), "as large as"),
-        (TEST.astype(str), "give numbers"),
+        (TEST.astype(str), "of numbers"),
     ],
 )
 def test_other_rows_are_refused(folder, rows, said):

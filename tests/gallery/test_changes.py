@@ -404,3 +404,19 @@ def test_threads_that_add_get_different_ids(copy):
         assert sorted(ids) == list(range(300, 320))
     with Gallery.open(copy) as gallery:
         assert {gallery.item(number).labels for number in ids} == {("x",)}
+
+
+def test_what_is_added_while_another_index_is_built_is_not_lost(tmp_path):
+    sources.hasher().save(tmp_path / "model.gph")
+    path = tmp_path / "some.index"
+    Gallery.build(path, tmp_path / "model.gph", SOURCE).close()
+
+    def add(done, total):
+        if done == total:
+            with Gallery.open(path, writable=True) as other:
+                other.add(features=SOURCE.X[0], id=5000)
+
+    with pytest.raises(ValueError, match="added to it"):
+        Gallery.build(path, tmp_path / "model.gph", SOURCE, progress=add)
+    with Gallery.open(path) as gallery:
+        assert gallery.item(5000).id == 5000

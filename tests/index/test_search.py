@@ -456,8 +456,9 @@ def test_ids_are_sorted_whatever_their_range(low, high, n):
 ASK = """
 import numpy as np
 from gphash import HammingIndex
-from gphash.index import scan  # or little work would not be compiled
+from gphash.index import ranking
 from gphash.hamming import packing
+ranking.scanner.compiled = True  # however little there is to do
 rng = np.random.default_rng(0)
 bits = rng.integers(0, 2, (3000, 12))
 index = HammingIndex.build(packing.pack(bits), rng.permutation(10**6)[:3000], n_bits=12)
@@ -557,3 +558,32 @@ def test_forged_buckets_do_not_lead_out_of_the_arrays():
             scan.search_many_expected(arrays, query, np.full((1, 6), 7), 5, ids, costs)
             found = scan.balls(arrays, query, 6)
             scan.emit_balls(arrays, found, np.empty(40, np.int64), np.empty(40, np.int32))
+
+
+def test_warming_up_compiles_what_searches_use():
+    """Nothing is compiled by the first search after it, of an index with items or of one that gets its first later."""
+    rng = np.random.default_rng(3)
+    codes = rng.integers(0, 256, (50, 2), dtype=np.uint8)
+    for index in (HammingIndex.build(codes), HammingIndex.build(codes[:0], n_bits=16)):
+        with mock.patch.object(ranking.scanner, "compiled", False):
+            index.warm()
+            assert ranking.scanner.compiled
+            assert not ranking.scanner.warming
+            functions = (scan.search_many, scan.search_many_expected, scan.balls, scan.emit_balls)
+            before = [len(function.signatures) for function in functions]
+            if not len(index):
+                index.add(codes[:9], np.arange(9))
+            index.search(codes[:2], 3), index.within(codes[:2], 3), index.search_expected(rng.random((2, 16)), 3)
+            index.search(codes[:2], 3, allowed=[1, 2])
+            assert [len(function.signatures) for function in functions] == before
+
+
+def test_nobody_waits_for_the_compiler_while_another_thread_warms_up(monkeypatch):
+    monkeypatch.setattr(ranking.scanner, "compiled", False)
+    monkeypatch.setattr(ranking, "PATIENCE", 0)
+    index = HammingIndex.build(np.zeros((4, 1), np.uint8))
+    parts = ranking.parts_of(index._contents, None)
+    with ranking.scanner.getting_ready():
+        assert ranking.scanner.choose(parts, 1) is array_scan
+    assert ranking.scanner.compiled
+    assert ranking.scanner.choose(parts, 1) is scan

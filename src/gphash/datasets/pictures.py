@@ -59,7 +59,10 @@ _STRIP = 1 << 20  # pixels converted at once
 _ORIENTATION = 0x0112  # the tag of EXIF
 
 _TIFF = {b"II*\0": "<", b"MM\0*": ">"}  # how numbers are written
+_PILLOW = r"PIL\."  # modules
+_BIG_TIFF = {b"II+\0", b"MM\0+"}
 _PLACES = {273, 324}  # tags: where the strips are, or the tiles
+_OCTETS = {1, 2, 7}  # kinds of tags that Pillow keeps as bytes; of others it makes a list of numbers
 _JPEG = b"\xff\xd8\xff"
 _SOS, _EOI = 0xDA, 0xD9  # markers: a scan begins, the picture ends
 # Within a scan, 255 is followed by 0 or is a mark to restart at; those and padding have no segment behind them.
@@ -146,6 +149,9 @@ def _pillow() -> Any:
     except ImportError as error:
         raise ImportError("reading pictures needs Pillow: pip install 'gphash[images]'") from error
     _silence_libtiff()
+    # What Pillow warns of names no file, and can be a thousand lines for one picture.
+    if not any(one[0] == "ignore" and getattr(one[3], "pattern", None) == _PILLOW for one in warnings.filters):
+        warnings.filterwarnings("ignore", module=_PILLOW)
     return PIL.Image
 
 
@@ -171,8 +177,6 @@ def _opened(source: Source, max_pixels: int, use: Any) -> Any:
     n_bytes = len(source) if isinstance(source, bytes) else os.stat(source).st_size
     if n_bytes > MAX_BYTES:
         raise PictureError(f"{label} has {n_bytes} bytes; a picture may have at most {MAX_BYTES}")
-    # What Pillow warns of names no file, and can be a thousand lines for one picture.
-    warnings.filterwarnings("ignore", module=r"PIL\.")
     try:
         _check_tiff(opened, label)
         with pillow.open(opened, formats=formats) as image:
@@ -199,7 +203,7 @@ def _opened(source: Source, max_pixels: int, use: Any) -> Any:
             return use(image)
     except (PictureError, FileNotFoundError, PermissionError, IsADirectoryError):
         raise
-    except (pillow.DecompressionBombError, pillow.DecompressionBombWarning) as error:
+    except pillow.DecompressionBombError as error:
         raise TooManyPixelsError(f"{label} has too many pixels; allowed are at most {max_pixels}") from error
     except pillow.UnidentifiedImageError as error:
         raise PictureError(f"{label} is no picture of a known format ({', '.join(formats)})") from error
@@ -212,17 +216,18 @@ def _opened(source: Source, max_pixels: int, use: Any) -> Any:
 
 
 def _check_tiff(source: "str | os.PathLike[str] | io.BytesIO", label: str) -> None:
-    """Refuse a TIFF of so many strips that the list of them alone takes gigabytes."""
+    """Refuse a TIFF with so many strips, or other numbers, that the list of them alone takes gigabytes."""
     with open(source, "rb") if isinstance(source, str | os.PathLike) else nullcontext(source) as file:
         head = file.read(8)
-        if head[:2] in (b"II", b"MM"):
-            if (order := _TIFF.get(head[:4])) is None:
-                raise PictureError(f"{label} is a TIFF of an unusual kind; save it again as a plain one")
+        if head[:4] in _BIG_TIFF:
+            raise PictureError(f"{label} is a TIFF of an unusual kind; save it again as a plain one")
+        if (order := _TIFF.get(head[:4])) is not None:
             file.seek(struct.unpack(f"{order}4xI", head)[0])
             (n_tags,) = struct.unpack(f"{order}H", file.read(2))
-            for tag, _, count, _ in struct.iter_unpack(f"{order}HHII", file.read(12 * n_tags)):
-                if tag in _PLACES and count > MAX_STRIPS:
-                    raise PictureError(f"{label} is a TIFF of more than {MAX_STRIPS} strips; save it again with fewer")
+            for tag, kind, count, _ in struct.iter_unpack(f"{order}HHII", file.read(12 * n_tags)):
+                if kind not in _OCTETS and count > MAX_STRIPS:
+                    what = "strips" if tag in _PLACES else f"numbers in its tag {tag}"
+                    raise PictureError(f"{label} is a TIFF of more than {MAX_STRIPS} {what}; save it again with fewer")
         file.seek(0)
 
 

@@ -108,10 +108,10 @@ class Model(NamedTuple):
 
     def _checked(self, X: ArrayLike) -> Floats:
         rows = np.asarray(X)
-        if rows.ndim != 2 or rows.shape[1] != self.n_features or rows.dtype.kind not in "fiub":
+        if rows.ndim != 2 or not len(rows) or rows.shape[1] != self.n_features or rows.dtype.kind not in "fiub":
             raise ValueError(
-                f"X is {rows.dtype} of shape {rows.shape}; give numbers, [n, {self.n_features}], as the model was "
-                "trained with."
+                f"X is {rows.dtype} of shape {rows.shape}; give at least one row of numbers, [n, {self.n_features}], "
+                "as the model was trained with."
             )
         # As the estimator has it: float32 holds short whole numbers exactly, all others become float64.
         short = rows.dtype == np.float32 or rows.dtype.itemsize <= 2

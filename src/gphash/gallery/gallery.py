@@ -132,11 +132,7 @@ class Gallery:
             was trained with.
         """
         persistence.check_replaceable(path, storage.KIND)
-        if not discard_added and (n_added := added.count(opening.beside(path, ".added"))):
-            raise ValueError(
-                f"{os.fspath(path)!r} has {n_added} item(s) that were added to it, which a new index would lose; give "
-                "another name, or say that they may go: discard_added=True."
-            )
+        _check_added(path, discard_added)
         loaded = opening.load(model, n_jobs)
         n_rows = len(source.X)
         if not n_rows:
@@ -156,6 +152,7 @@ class Gallery:
         index = HammingIndex.build(codes, ids, n_bits=loaded.n_bits, model=loaded.fingerprint)
         target, waiting = opening.beside(path, ""), opening.beside(path, ".items.next")
         with storage.lock(path):
+            _check_added(path, discard_added)  # again: somebody may have added some meanwhile
             opening.finish(path)
             before = opening.stamp(target)
             try:
@@ -676,6 +673,8 @@ class Gallery:
             raise NoPictureError(f"item {id} has no picture.")
         file = items.file_of(self._folder, self._known.name_of(row))
         try:
+            if (size := file.stat().st_size) > pictures.MAX_BYTES:
+                raise NoPictureError(f"the picture of item {id} has {size} bytes, more than {pictures.MAX_BYTES}.")
             return file.read_bytes()
         except OSError as error:
             raise NoPictureError(f"the picture of item {id} cannot be read: {error}") from error
@@ -756,6 +755,15 @@ def _bits(packed: NDArray[np.uint8], n_bits: int) -> list[str]:
     """Codes as zeros and ones."""
     digits = packing.unpack(packed, n_bits) + np.uint8(ord("0"))
     return [row.tobytes().decode("ascii") for row in digits]
+
+
+def _check_added(path: Location, discard_added: bool) -> None:
+    """Refuse to lose items that were added to an index that is to be replaced."""
+    if not discard_added and (n_added := added.count(opening.beside(path, ".added"))):
+        raise ValueError(
+            f"{os.fspath(path)!r} has {n_added} item(s) that were added to it, which a new index would lose; give "
+            "another name, or say that they may go: discard_added=True."
+        )
 
 
 def _with_names(classes: tuple[str, ...], names: Iterable[str]) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ Little work is done by numpy. Once a process has asked for more, the compiled se
 
 import heapq
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from threading import Lock
 from typing import Any, TypeAlias
 
@@ -16,11 +17,12 @@ from gphash.hamming import packing
 from gphash.index import array_scan, filters
 from gphash.index import buckets as bucketing
 from gphash.index.buckets import Buckets, Words
-from gphash.index.contents import Contents, Marks
+from gphash.index.contents import ALL, Contents, Marks, mark
 from gphash.index.filters import Allowed
 
 QUERIES = 32  # per unit of parallel work
-PATIENCE = 10**8  # comparisons of a query with a code before the compiled search is loaded: under a second of numpy's
+PATIENCE = 3 * 10**7  # comparisons of a query with a code before the compiled search is loaded: a second of numpy's
+UNLIKE = 6  # times as long numpy takes for a cost as for a Hamming distance
 
 Part: TypeAlias = tuple[Any, int]
 """Arrays as a search takes them, and how many of their items count."""
@@ -30,24 +32,43 @@ Found: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 class _Scanner:
-    """Chooses between the two searches by how much has been asked for so far."""
+    """Chooses between the two searches by how much has been asked for so far.
+
+    compiled
+        Whether the compiled search does all work from now on.
+    warming
+        How many threads are getting it ready; until they have, nobody else waits for the compiler.
+    """
 
     def __init__(self) -> None:
         self.compiled = False
-        self.compared = 0
+        self.warming = 0
+        self._compared = 0
         self._lock = Lock()
 
-    def choose(self, parts: list[Part], n_queries: int) -> Any:
-        """The module that searches."""
+    def choose(self, parts: list[Part], n_queries: int, weight: int = 1) -> Any:
+        """The module that searches; a query that weighs more takes numpy so many times as long."""
         if not self.compiled:
             with self._lock:
-                self.compared += n_queries * sum(len(arrays[0]) for arrays, _ in parts)
-                self.compiled = self.compared > PATIENCE
-        if not self.compiled:
-            return array_scan
+                self._compared += weight * n_queries * sum(len(arrays[0]) for arrays, _ in parts)
+                if self._compared <= PATIENCE or self.warming:
+                    return array_scan
+                self.compiled = True
         from gphash.index import scan
 
         return scan
+
+    @contextmanager
+    def getting_ready(self) -> Iterator[None]:
+        """While the compiled search is compiled; it does all work afterwards."""
+        with self._lock:
+            self.warming += 1
+        try:
+            yield
+            self.compiled = True
+        finally:
+            with self._lock:
+                self.warming -= 1
 
 
 scanner = _Scanner()
@@ -55,16 +76,17 @@ scanner = _Scanner()
 
 def warm(parts: list[Part], n_bits: int) -> None:
     """Compile the searches for such parts, or load them; others search in numpy meanwhile."""
-    from gphash.index import scan
-
+    code = bucketing.to_words(np.zeros((1, -(-n_bits // 8)), np.uint8), n_bits)
+    alone = bucketing.group(code, np.zeros(1, np.int64))  # for an index that is empty as yet
     ids, costs = np.empty((1, 1), np.int64), np.empty((1, 1), np.int64)
-    for arrays, there in parts:
-        if there:
-            query = _rows(arrays[0][:1])
+    with scanner.getting_ready():
+        from gphash.index import scan
+
+        for arrays in [arrays for arrays, there in parts if there] or [_arrays(alone, mark(alone, ALL))]:
+            query = _rows(code)
             scan.search_many(arrays, query, 1, n_bits, ids, costs)
             scan.search_many_expected(arrays, query, np.ones((1, n_bits), np.int64), 1, ids, costs)
-            scan.emit_balls(arrays, scan.balls(arrays, query, 0), ids[0], costs[0].astype(np.int32))
-    scanner.compiled = True
+            scan.emit_balls(arrays, scan.balls(arrays, query, n_bits), ids[0], costs[0].astype(np.int32))
 
 
 def parts_of(contents: Contents, allowed: Allowed | None) -> list[Part]:
@@ -94,7 +116,7 @@ def nearest(parts: list[Part], queries: Words, k: int, n_bits: int, n_jobs: int 
 def cheapest(parts: list[Part], modes: Words, weights: NDArray[np.int64], k: int, n_jobs: int | None) -> Found:
     """Ids and costs of the k items of least cost for every query, whose likeliest code is its mode."""
     modes = _rows(modes)
-    scan = scanner.choose(parts, len(modes))
+    scan = scanner.choose(parts, len(modes), UNLIKE)
 
     def run(arrays: Any, rows: slice, k: int, ids: Any, costs: Any) -> None:
         scan.search_many_expected(arrays, modes[rows], weights[rows], k, ids[rows], costs[rows])

@@ -21,6 +21,7 @@ from starlette.exceptions import HTTPException
 from gphash.gallery.gallery import Gallery
 from gphash.gallery.records import Neighbour
 from gphash.gallery.records import Query as Asked
+from gphash.index import ranking
 from gphash.server import answers, assets, bodies, failures, logs, questions, schemas
 from gphash.server.edge import Edge
 from gphash.server.failures import Failure
@@ -117,7 +118,7 @@ class Service:
             try:
                 gallery.index.warm()
             except Exception as error:
-                logs.crash("the compiled search cannot be had", error)
+                logs.crash("compiling the search failed", error)
             self.is_compiling = False
 
         self.is_compiling = True
@@ -368,9 +369,11 @@ async def _search(service: Service, gallery: Gallery, body: bytes) -> bytes:
 def _is_quick(gallery: Gallery, question: SearchJson) -> bool:
     """Whether a search takes less than handing it to another thread would be worth.
 
-    It does not if the item's picture is described, if a label's items are gathered, or if it may wait for a writer.
+    It does not if the item's picture is described, if a label's items are gathered, if it may wait for a writer, or as
+    long as the search is not compiled.
     """
-    return not gallery.writable and gallery.descriptor is None and question.id is not None and question.label is None
+    by_code = gallery.descriptor is None and question.id is not None and question.label is None
+    return by_code and not gallery.writable and ranking.scanner.compiled
 
 
 def _constant() -> answers.Seek:
