@@ -15,6 +15,7 @@ from gphash.baselines.binary_cut import Block
 from gphash.baselines.fasthash import FastHash
 from gphash.coding import similarity
 from gphash.execution.local import LocalExecutor, SerialExecutor
+from gphash.functions import trees as trees_function
 from gphash.persistence import FormatError
 from tests import digits
 
@@ -235,7 +236,7 @@ class TestTrees:
         X[:, 2] = np.round(X[:, 2])
         trees, margin = train(X, signs, 15, depth, n_tried=2)
         both = boosted_trees.Trees(*(np.stack([part, part[::-1]]) for part in trees))
-        found = boosted_trees.margins(np.ascontiguousarray(X.T), *both)
+        found = trees_function.walk(np.ascontiguousarray(X.T), *both)
         np.testing.assert_array_equal(found[:, 0], margin)
         np.testing.assert_array_equal(found[:, 0], [walk(trees, x) for x in X])
         np.testing.assert_allclose(found[:, 1], margin, atol=1e-12)

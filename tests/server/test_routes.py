@@ -46,7 +46,7 @@ def test_the_collection_says_what_there_is(client, gallery):
         "writable": False,
         "largest_bucket": stats.largest_bucket,
         "model": gallery.model.fingerprint,
-        "limits": {"k": 1000, "body_bytes": 16_000_000, "picture_pixels": 64_000_000},
+        "limits": {"k": 1000, "body_bytes": 16_000_000, "picture_pixels": 25_000_000},
     }
 
 
