@@ -219,7 +219,8 @@ def test_every_fault_has_its_own_sentence(sample, tmp_path):
         "truncated": data[:-1],
         "damaged": data[:-1] + bytes([data[-1] ^ 1]),
         "longer": data + b"\0",
-        "newer": with_header(data, format_version=2),
+        "older": with_header(data, format_version=persistence.FORMAT_VERSION - 1),
+        "newer": with_header(data, format_version=persistence.FORMAT_VERSION + 1),
     }
     messages = {}
     for fault, content in faults.items():
@@ -235,7 +236,8 @@ def test_every_fault_has_its_own_sentence(sample, tmp_path):
     assert f"it has {len(data) - 1} bytes of {len(data)}" in messages["truncated"]
     assert "content does not match its checksum" in messages["damaged"]
     assert "1 bytes follow its end" in messages["longer"]
-    assert "format 2, which is newer" in messages["newer"]
+    assert "which is newer" in messages["newer"]
+    assert "make it again" in messages["older"]
     assert len(set(messages.values())) == len(messages)
 
 

@@ -39,7 +39,7 @@ from gphash.version import __version__
 JSON: TypeAlias = "Mapping[str, JSON] | Sequence[JSON] | str | int | float | bool | None"
 Arrays: TypeAlias = Mapping[str, NDArray[Any]]
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 MAGIC = b"\x89GPHASH\n"
 ALIGNMENT = 64
 MAX_HEADER_BYTES = 1 << 22
@@ -456,6 +456,8 @@ def _read_header(file: BinaryIO, path: str | os.PathLike[str]) -> tuple[Descript
         version = fields["format_version"]
         if not isinstance(version, int) or version < 1:
             raise ValueError(f"format_version {version!r}")
+        if version < FORMAT_VERSION:
+            raise FormatError(f"{name} is of an older gphash, format {version}; make it again with this version")
         if version > FORMAT_VERSION:
             raise FormatError(
                 f"{name} has format {version}, which is newer than format {FORMAT_VERSION} of gphash {__version__}: "
