@@ -176,7 +176,8 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         known = cls._get_param_names()
         hasher = cls(**{name: value for name, value in stored.remarks["parameters"].items() if name in known})
         hasher.hash_function_ = function
-        hasher.descriptor_ = models.descriptor_of(stored.remarks, function)
+        if (described := models.descriptor_of(stored.remarks, function)) is not None:
+            hasher.descriptor_ = described
         hasher.n_features_in_ = function.n_features
         if stored.remarks["feature_names"] is not None:
             hasher.feature_names_in_ = np.array(stored.remarks["feature_names"], dtype=object)

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from gphash.functions.model import Model
-from tests.cli.running import gphash, inside, told
+from tests.cli.running import gphash, inside, started, told
 
 CLASSES = ("circles", "stripes")
 
@@ -122,7 +122,7 @@ def test_names_that_are_no_utf8(folder, tmp_path):
     place.mkdir()
     (place / os.fsdecode(b"\xe8.png")).write_bytes((folder / "all" / "circles" / "1.png").read_bytes())
     (place / "no.png").write_bytes(b"")
-    found = gphash("data", place.name, "--json", cwd=tmp_path)
+    found = started("data", place.name, "--json", cwd=tmp_path)
     answer = json.loads(found.stdout)
     assert answer["rows"] == 1
     assert (tmp_path / answer["skipped"][0]["path"]).is_file()

@@ -201,8 +201,8 @@ def test_a_wrong_table_or_key_is_named(store, made, loaded, connection):
         assert f"there is no table '{table}': relation" in store(*asked, table, code=1).stderr
     for table in ("goods", "public.goods"):
         said = store(*asked, table, "--key", "number", code=1).stderr
-        assert f"key='number' is no column of the table '{table}'" in said
-    assert "key='name' with these params is refused" in store(*asked, "goods", "--key", "name", code=1).stderr
+        assert f"--key 'number' is no column of the table '{table}'" in said
+    assert "--key 'name' with these params is refused" in store(*asked, "goods", "--key", "name", code=1).stderr
     connection.execute("DROP TABLE goods")
 
 
@@ -220,7 +220,7 @@ def test_nobody_has_said_where_the_database_is(store, tmp_path, monkeypatch):
     [
         ("load none.index --name numbers", 1, "'none.index'"),
         ("load digits-8.gph --name numbers", 1, "digits-8.gph"),
-        ("load digits.index --name numbers", 1, "name='numbers' is a store, or a table of one, already"),
+        ("load digits.index --name numbers", 1, "--name 'numbers' is a store, or a table of one, already"),
         ("load digits.index --name numbers", 1, "drop it (gphash store drop --name numbers), or give another name."),
         ("load digits.index --name other --schema nowhere", 1, 'schema "nowhere" does not exist'),
         ("load digits.index --name other --engine faiss", 2, "Invalid value for '--engine'"),
@@ -275,7 +275,7 @@ def test_a_table_that_somebody_else_has_locked(store, loaded, conninfo):
         other.execute("LOCK TABLE numbers_codes")
         for command in (["verify"], ["info"], ["drop", "--yes"]):
             said = store(*command, "--name", loaded, "--lock-timeout", 0.2, code=1).stderr
-            assert "somebody else has locked what this needs for more than lock_timeout=0.2 seconds" in said
+            assert "somebody else has locked what this needs for more than --lock-timeout 0.2 seconds" in said
     store("verify", "--name", loaded)
 
 
