@@ -1,6 +1,5 @@
 """Starting: help answers at once, names cost nothing, the package is what it was for whoever imports it."""
 
-import resource
 import subprocess
 import sys
 from importlib import metadata
@@ -42,16 +41,11 @@ def test_names_and_help_import_nothing_heavy(code):
     assert loaded_after(code) == "[]"
 
 
-@pytest.mark.parametrize("arguments", [("--help",), ("fit", "--help")])
-def test_help_answers_at_once(arguments):
-    def seconds():
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([*COMMAND, *arguments], env=ENVIRONMENT, capture_output=True, check=True)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-    # Of the processor, not of the clock: other work on the machine is not ours.
-    assert any(seconds() < 0.5 for _ in range(10))
+def test_a_search_imports_neither_what_trains_nor_what_compiles(made):
+    words = ["search", str(made / "digits.index"), "id:7"]
+    code = "from typer.testing import CliRunner; from gphash.cli.main import app; "
+    code += f"assert CliRunner().invoke(app, {words!r}).exit_code == 0"
+    assert loaded_after(code) == "['numpy']"
 
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name != "store"] + list(STORE))

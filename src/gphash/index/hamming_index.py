@@ -138,7 +138,7 @@ class HammingIndex:
             return mark
 
     def close(self) -> None:
-        """Fold the journal into the file, and give it free for another writer; the index can still be searched."""
+        """Fold the journal into the file, and release it for another writer; the index can still be searched."""
         if self._place is None:
             return
         with self._changing:
