@@ -1,6 +1,6 @@
 """How functions are compiled, and word of it when it takes time: the one user of numba.
 
-Compiled code is kept on disk. The first use after an installation, and that alone, compiles; it takes seconds, and a
+Compiled code is kept on disk. The first use of every part after an installation compiles it; it takes seconds, and a
 line in the log of `gphash.compiled` says so, once a process.
 """
 
@@ -27,7 +27,7 @@ class Word(event.Listener):
         """Hear that a function is being compiled, which is not the case for one that is on disk."""
         if not self.said:
             self.said = True
-            log.info("compiling for this machine, which takes a few seconds after an installation, and never again")
+            log.info("compiling for this machine; every part is compiled once, when it is first used, in seconds")
 
     def on_end(self, event: Any) -> None:
         """Hear that it is done."""

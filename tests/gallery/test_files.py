@@ -221,7 +221,7 @@ def test_a_source_of_files_outside_its_folder_is_refused(model, tmp_path):
 
 def test_the_model_may_be_elsewhere(copy, tmp_path):
     copy.with_name("model.gph").rename(tmp_path / "moved.gph")
-    with pytest.raises(FileNotFoundError, match=r"give model="):
+    with pytest.raises(FileNotFoundError, match=r"model=.* is not there; give the file"):
         Gallery.open(copy)
     assert len(Gallery.open(copy, model=tmp_path / "moved.gph")) == 300
 
@@ -524,3 +524,13 @@ def test_names_that_are_no_utf8_are_shown_and_opened(model, tmp_path):
 
 def found_by(gallery, number):
     return gallery.search(gallery.query(id=number), 9)
+
+
+@pytest.mark.parametrize("suffix", [".items", ".items.next"])
+def test_a_foreign_file_beside_the_index_is_not_replaced(model, tmp_path, suffix):
+    shutil.copy(model, tmp_path / "model.gph")
+    (tmp_path / f"new.index{suffix}").write_text("precious")
+    with pytest.raises(FileExistsError, match="new.index" + suffix.replace(".", r"\.")):
+        Gallery.build(tmp_path / "new.index", tmp_path / "model.gph", SOURCE)
+    assert (tmp_path / f"new.index{suffix}").read_text() == "precious"
+    assert not (tmp_path / "new.index").exists()

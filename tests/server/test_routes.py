@@ -92,13 +92,16 @@ def test_the_limit_of_pixels_is_also_that_of_pictures_shown(built, monkeypatch):
 @pytest.mark.parametrize(
     ("writable", "descriptor", "quick"), [(False, None, True), (True, None, False), (False, 1, False)]
 )
-def test_only_what_cannot_wait_is_done_where_it_arrives(writable, descriptor, quick):
+def test_only_what_cannot_wait_is_done_where_it_arrives(writable, descriptor, quick, monkeypatch):
     class Asked:  # whatever else is asked of it would be an AttributeError
         pass
 
     gallery = Asked()
     gallery.writable, gallery.descriptor = writable, descriptor
+    monkeypatch.setattr(app.ranking.scanner, "compiled", True)
     assert app._is_quick(gallery, SearchJson(id=1)) is quick
+    monkeypatch.setattr(app.ranking.scanner, "compiled", False)
+    assert not app._is_quick(gallery, SearchJson(id=1))
 
 
 @pytest.mark.parametrize("ranking", ["hamming", "expected"])

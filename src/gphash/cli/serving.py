@@ -82,7 +82,8 @@ def serve(
     service.require()
     if not index.is_file():
         raise ValueError(f"there is no index {str(index)!r}; gphash index makes one.")
-    waiting = threading.Timer(PATIENCE, lambda: shown.say("getting ready: the first start compiles, for half a minute"))
+    word = "getting ready: what is used for the first time is compiled"
+    waiting = threading.Timer(PATIENCE, lambda: shown.say(word))
     waiting.daemon = True
 
     def tell(state: str, address: str) -> None:

@@ -132,6 +132,8 @@ class Gallery:
             was trained with.
         """
         persistence.check_replaceable(path, storage.KIND)
+        for suffix in (".items", ".items.next"):
+            persistence.check_replaceable(opening.beside(path, suffix), items.KIND)
         _check_added(path, discard_added)
         loaded = opening.load(model, n_jobs)
         n_rows = len(source.X)

@@ -166,7 +166,7 @@ def folders(path: Location, known: Items, consent: Location | None) -> tuple[Pat
 def load(model: Location, n_jobs: int | None = -1) -> Model:
     """A model from its file."""
     if not os.path.isfile(model):
-        raise FileNotFoundError(f"the model {os.fspath(model)!r} is not there; give model=, the file that save wrote.")
+        raise FileNotFoundError(f"model={os.fspath(model)!r} is not there; give the file that save wrote.")
     return models.load(model, n_jobs)
 
 

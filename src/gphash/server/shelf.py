@@ -6,12 +6,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import numpy as np
+
 from gphash import persistence
 from gphash.gallery import opening
 from gphash.gallery.gallery import Gallery
 from gphash.server import logs
 
 SUFFIXES = ("", ".journal", ".items", ".items.next", ".added")
+BLANK = 64  # pixels a side of a picture to try with
 RETRY_SECONDS = 60.0  # at most, between two attempts to open files that cannot be opened
 
 Signature = tuple[tuple[int, int, int] | None, ...]
@@ -140,7 +143,9 @@ class Shelf:
 
 
 def warm(gallery: Gallery) -> None:
-    """Search once in every way, so that the first client does not wait for the disk."""
+    """Describe, encode and search once in every way, so that the first client waits neither for disk nor compiler."""
+    if gallery.descriptor is not None:
+        gallery.descriptor.describe(np.zeros((BLANK, BLANK), np.uint8))
     if not len(gallery):
         return
     query = gallery.query(id=gallery.random_id())
