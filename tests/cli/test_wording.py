@@ -51,6 +51,8 @@ def folder(tmp_path_factory):
     ],
 )
 def test_errors_name_options(folder, monkeypatch, arguments, named):
+    if arguments.startswith("store"):
+        pytest.importorskip("psycopg", reason="psycopg is not installed")
     monkeypatch.chdir(folder)
     found = inside(*arguments.split())
     assert found.exit_code == 1, found.output
