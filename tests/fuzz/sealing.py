@@ -190,7 +190,7 @@ def _of_another_type(array, rng):
     with np.errstate(all="ignore"):
         try:
             return array.astype(dtype)
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, RuntimeError):
             return array
 
 
