@@ -23,10 +23,10 @@ import numpy as np
 from measuring import best, descriptors
 
 from gphash import GPHasher
+from gphash.cluster.dask_executor import DaskExecutor
 from gphash.execution import local
-from gphash.execution.cluster import DaskExecutor
-from gphash.gp import prior as priors
-from gphash.kernels import SquaredExponential
+from gphash.method import prior as priors
+from gphash.method.kernels import SquaredExponential
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -335,7 +335,7 @@ def counted_bytes() -> int:
 
 def run(folder: Path, r: int, m: int, executor: Any, callback: Callable[[Any], None] | None = None, **more: Any) -> Any:
     began = time.perf_counter()
-    hasher = GPHasher(m, n_inducing=r, n_jobs=2, executor=executor, callback=callback, **SHARED, **more).fit(folder)
+    hasher = GPHasher(m, n_inducing=r, n_jobs=2, **SHARED, **more).fit(folder, executor=executor, callback=callback)
     return time.perf_counter() - began, hasher
 
 

@@ -11,8 +11,8 @@ import scipy.fft
 import scipy.ndimage
 from measuring import best
 
+from gphash.data.descriptors import gist
 from gphash.execution.local import LocalExecutor, count_jobs, row_blocks
-from gphash.features import gist
 
 BORDER, EXTENSION, PLAIN_BATCH = 5, 32, 32
 

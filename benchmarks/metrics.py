@@ -13,8 +13,9 @@ import time
 import numpy as np
 from measuring import PeakMemory
 
-from gphash.coding import similarity
 from gphash.evaluation import retrieval
+from gphash.evaluation.retrieval import Queries
+from gphash.supervision import similarity
 
 
 def clustered(n_rows: int, n_bits: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -71,12 +72,12 @@ def main() -> None:
         packed, signatures = np.packbits(bits, axis=1), similarity.from_labels(y)
 
         def by_hamming(depths=depths, packed=packed, signatures=signatures, n_bits=n_bits):
-            stored = retrieval.store(packed, signatures)
-            return retrieval.rank_by_hamming(packed, signatures, stored, n_bits, leave_one_out=True, depths=depths)
+            queries, stored = Queries(packed, signatures, leave_one_out=True), retrieval.store(packed, signatures)
+            return retrieval.by_hamming(queries, stored, n_bits, depths=depths)
 
         def by_expected(depths=depths, packed=packed, signatures=signatures, chances=chances):
-            stored = retrieval.store(packed, signatures)
-            return retrieval.rank_by_expected(chances, packed, signatures, stored, leave_one_out=True, depths=depths)
+            queries, stored = Queries(packed, signatures, leave_one_out=True), retrieval.store(packed, signatures)
+            return retrieval.by_expected(chances, queries, stored, depths)
 
         n_codes = len(np.unique(packed, axis=0))
         print(f"{name} codes of {n_bits} bits, {n_codes:,} of them distinct")
@@ -89,7 +90,7 @@ def main() -> None:
                 seconds, found = min((timed(work) for _ in range(args.repeats)), key=lambda pair: pair[0])
             slow, wanted = timed(lambda weights=weights, bits=bits, y=y: naive(weights, bits, y, n_queries))
             slow *= args.rows / n_queries
-            gap = np.abs(found.average_precision[:n_queries] - wanted).max()
+            gap = np.abs(found["map"][:n_queries] - wanted).max()
             print(
                 f"  {title:18s} {seconds:6.2f} s  {memory.growth / 1e6:6.0f} MB   plain numpy {slow:6.1f} s, "
                 f"{slow / seconds:5.1f} ×   largest difference {gap:.0e}",

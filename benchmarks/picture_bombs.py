@@ -26,7 +26,7 @@ import httpx
 import numpy as np
 from PIL import Image
 
-from gphash.datasets import pictures
+from gphash.data import pictures
 
 AIM = 800  # MB
 CLASSES = ("dark", "light")

@@ -22,8 +22,9 @@ from functools import partial
 import numpy as np
 
 from gphash import GPHasher, HammingIndex
-from gphash.datasets import described, registry
-from gphash.hamming import packing
+from gphash.codes import packing
+from gphash.data.descriptors import described
+from gphash.data.known import data_sets
 
 
 def main() -> None:
@@ -39,7 +40,7 @@ def main() -> None:
     args = parser.parse_args()
     if args.quick:
         args.queries, args.rounds = 64, 2
-    dataset = described.by_gist(registry.load(args.data))
+    dataset = described.with_features(data_sets.load(args.data))
     for n_bits in args.bits:
         hasher = GPHasher(n_bits, random_state=0, n_inducing=min(1000, len(dataset.train.y)))
         hasher.fit(dataset.train.X, dataset.train.y)

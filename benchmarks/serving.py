@@ -3,11 +3,11 @@
     python benchmarks/serving.py                                   # 1,000,000 codes, 64 clients, 60 seconds
     python benchmarks/serving.py --items 100000 --seconds 5        # a quick look
     python benchmarks/serving.py --data cifar10 --by features      # queries are rows, which the service encodes first
-    python benchmarks/serving.py --gallery --items 60000           # items have labels and pictures
+    python benchmarks/serving.py --pictures --items 60000           # items have labels and pictures
 
 Codes are drawn from a model's bit probabilities, as in benchmarks/search.py. They are all there is: an index without
 a file of items, so that a search by id takes the stored code, and answers have neither labels nor pictures. With
---gallery, items are the rows of the data set over and over, each a little different, with their labels and pictures: a
+--pictures, items are the rows of the data set over and over, each a little different, with their labels and pictures: a
 search by id then describes and encodes the item's picture first, and looks up labels of what it finds.
 
 The server is a process of its own, as `gphash serve` starts it; clients are connections of another one that stay open,
@@ -24,15 +24,19 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from search import draw
 
 from gphash import GPHasher, HammingIndex
-from gphash.datasets import described, registry, sources
-from gphash.gallery.gallery import Gallery
+from gphash.collection.collection import Collection
+from gphash.collection.records import Neighbour, Query
+from gphash.data import sources
+from gphash.data.descriptors import described
+from gphash.data.known import data_sets
 from gphash.server import service
-from gphash.server.settings import Settings
+from gphash.server.settings import ServiceSettings
 
 WARM_UP = 2.0  # seconds before anything is counted
 
@@ -46,14 +50,17 @@ def main() -> None:
     parser.add_argument("--by", choices=["id", "features"], default="id", help="what is searched for (id)")
     parser.add_argument("--clients", type=int, default=64, help="at once (64)")
     parser.add_argument("--seconds", type=float, default=60, help="of load (60)")
-    parser.add_argument("--gallery", action="store_true", help="with labels and pictures of the items")
+    parser.add_argument("--pictures", action="store_true", help="with labels and pictures of the items")
     parser.add_argument("--no-log", action="store_true", help="without a line for every request")
     parser.add_argument("--serve", nargs=2, metavar=("FOLDER", "SETTINGS"), help=argparse.SUPPRESS)
     parser.add_argument("--drive", nargs=2, metavar=("PORT", "FOLDER"), help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.serve:
         folder, settings = args.serve
-        service.run(Path(folder, "codes.index"), Settings(port=0, **json.loads(settings)))
+        chosen = json.loads(settings)
+        if chosen.pop("search_removed", False):
+            remove_search()
+        service.run(Path(folder, "codes.index"), ServiceSettings(port=0, **chosen))
     elif args.drive:
         port, folder = args.drive
         bodies = json.loads(Path(folder, "bodies.json").read_text())
@@ -63,9 +70,22 @@ def main() -> None:
             measure(Path(folder), args)
 
 
+def remove_search() -> None:
+    """Find what was found first: what everything but the search costs."""
+    found: dict[int, list[Neighbour]] = {}
+    search = Collection.search
+
+    def constant(self: Collection, query: Query, k: int = 10, **how: Any) -> list[Neighbour]:
+        if k not in found:
+            found[k] = search(self, query, k, **how)
+        return found[k]
+
+    Collection.search = constant  # type: ignore[method-assign]
+
+
 def measure(folder: Path, args: argparse.Namespace) -> None:
     n_codes = prepare(folder, args)
-    kind = "labels and pictures" if args.gallery else "codes alone"
+    kind = "labels and pictures" if args.pictures else "codes alone"
     print(
         f"{args.items:,} items ({kind}), {n_codes:,} distinct codes of {args.bits} bits, learned on {args.data}; "
         f"{args.k} nearest by {args.by}, {args.clients} clients, {args.seconds:g} s, {os.cpu_count()} cores"
@@ -81,12 +101,12 @@ def measure(folder: Path, args: argparse.Namespace) -> None:
 
 def prepare(folder: Path, args: argparse.Namespace) -> int:
     """Write the model, the index and the requests."""
-    dataset = described.by_gist(registry.load(args.data))
+    dataset = described.with_features(data_sets.load(args.data))
     hasher = GPHasher(args.bits, random_state=0, n_inducing=min(1000, len(dataset.train.y)))
     hasher.fit(dataset.train.X, dataset.train.y)
     hasher.save(folder / "model.gph")
-    if args.gallery:
-        n_codes = build_gallery(folder, args)
+    if args.pictures:
+        n_codes = build_collection(folder, args)
     else:
         codes, _, _ = draw(hasher.bit_probabilities(dataset.test.X), args.items, 1)
         index = HammingIndex.build(codes, n_bits=args.bits, model=hasher)
@@ -103,18 +123,18 @@ def prepare(folder: Path, args: argparse.Namespace) -> int:
     return n_codes
 
 
-def build_gallery(folder: Path, args: argparse.Namespace) -> int:
+def build_collection(folder: Path, args: argparse.Namespace) -> int:
     """Write an index of rows with labels and pictures; how many codes it has."""
     source = sources.read(args.data)
     if source.images is None or source.descriptor is None:
-        raise SystemExit(f"--gallery: {args.data} has no pictures; give --data digits, mnist or cifar10.")
+        raise SystemExit(f"--pictures: {args.data} has no pictures; give --data digits, mnist or cifar10.")
     rows = np.arange(args.items) % len(source.X)
     noise = np.random.default_rng(3).normal(scale=0.1 * source.X.std(), size=(args.items, source.X.shape[1]))
     many = source._replace(
         X=(source.X[rows] + noise).astype(np.float32), y=source.y[rows], images=np.asarray(source.images)[rows]
     )
-    with Gallery.build(folder / "codes.index", folder / "model.gph", many) as gallery:
-        return gallery.index.stats().n_codes
+    with Collection.build(folder / "codes.index", folder / "model.gph", many) as collection:
+        return collection.index.stats().n_codes
 
 
 class Server:

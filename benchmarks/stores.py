@@ -22,9 +22,10 @@ import numpy as np
 from search import draw
 
 from gphash import GPHasher, HammingIndex
-from gphash.datasets import described, registry
+from gphash.data.descriptors import described
+from gphash.data.known import data_sets
 from gphash.index import engines
-from gphash.stores.postgres_index import PostgresIndex
+from gphash.index.postgres.postgres_index import PostgresIndex
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -41,7 +42,7 @@ def main() -> None:
     parser.add_argument("--bits", type=int, nargs="+", default=[16, 32], help="lengths (16 32)")
     parser.add_argument("--queries", type=int, default=300, help="of a store; a scan answers a tenth of them (300)")
     args = parser.parse_args()
-    dataset = described.by_gist(registry.load(args.data))
+    dataset = described.with_features(data_sets.load(args.data))
     with server.running(*SETTINGS) as conninfo:
         for n_bits in args.bits:
             hasher = GPHasher(n_bits, random_state=0, n_inducing=min(1000, len(dataset.train.y)))
@@ -114,8 +115,8 @@ def scan(store, n_bits, engine, index, method, number, queries):
 
     def ask_all(packed):
         known = engines.as_bigint(packed, n_bits).tolist() if "bigint" in away else engines.as_text(packed, n_bits)
-        with store._database.session() as session:
-            return session.connection.execute(statement, (known[0],), prepare=True, binary=True).fetchall()
+        with store._server.connection() as connection:
+            return connection.execute(statement, (known[0],), prepare=True, binary=True).fetchall()
 
     found = [number for number, _ in ask_all(queries[:1])]
     assert found == ask(index, method, number, queries[:1]).ids.ravel().tolist(), "the scan finds something else"
@@ -134,8 +135,8 @@ def timed(ask, queries):
 
 def has_pgvector(store, n_bits):
     """Whether the extension can be used; a table for it is made then."""
-    with store._database.session() as session:
-        run = session.connection.execute
+    with store._server.connection() as connection:
+        run = connection.execute
         if not run("SELECT 1 FROM pg_available_extensions WHERE name = 'vector'").fetchall():
             return False
         run("CREATE EXTENSION IF NOT EXISTS vector")

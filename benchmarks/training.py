@@ -16,7 +16,7 @@ import numpy as np
 from measuring import PeakMemory, best, descriptors
 
 from gphash import GPHasher
-from gphash.state import Sweep
+from gphash.method.state import Sweep
 
 
 def main() -> None:
@@ -105,7 +105,7 @@ def blockwise(args: argparse.Namespace, X: np.ndarray, y: np.ndarray, hasher: GP
         raise EnoughError
 
     with contextlib.suppress(EnoughError):
-        GPHasher(args.bits, solver="blockwise", callback=stop, **parameters).fit(X, y)
+        GPHasher(args.bits, solver="blockwise", **parameters).fit(X, y, callback=stop)
     shared = float(np.mean([sweep.seconds for sweep in hasher.sweeps_]))
     ratio = seen[0].seconds / shared
     print(

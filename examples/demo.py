@@ -21,8 +21,8 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
 from gphash import GPHasher
+from gphash.codes import distance, packing
 from gphash.evaluation import metrics
-from gphash.hamming import distance, packing
 
 LENGTHS = (8, 16, 32)
 SHOWN = 16  # bits of the hasher that is looked at more closely

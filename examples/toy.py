@@ -9,7 +9,7 @@ of the two bits has to be a curve.
 import argparse
 
 from gphash.evaluation import canvas
-from gphash.experiments import pictures
+from gphash.paper import illustrations
 
 
 def main(arguments=None):
@@ -18,12 +18,12 @@ def main(arguments=None):
     parser.add_argument("--seed", type=int, default=0, help="of data and training (0)")
     options = parser.parse_args(arguments)
 
-    X, y, trained = pictures.train_toy(options.seed)
-    codes, share = pictures.toy_words(trained, y)
+    X, y, trained = illustrations.train_toy(options.seed)
+    codes, share = illustrations.toy_words(trained, y)
     print(f"codes of the four classes: {', '.join(codes)}; {share:.1%} of {len(X)} points have the code of their class")
     if len(set(codes)) < 4:
         print("two classes share a code: try another --seed")
-    for path in canvas.save(pictures.toy(X, y, trained), options.output):
+    for path in canvas.save(illustrations.toy(X, y, trained), options.output):
         print(f"wrote {path}")
 
 

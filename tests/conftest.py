@@ -27,9 +27,9 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 # Files whose tests share what takes long to start are given to one worker; every other file is given to one, too, for
 # the sake of its fixtures. What takes longest comes first.
 TOGETHER = {
-    "cluster": ("tests/execution/test_cluster.py", "tests/cli/test_cluster.py", "tests/test_bulk.py"),
+    "cluster": ("tests/cluster/test_dask_executor.py", "tests/cli/test_cluster.py", "tests/collection/test_bulk.py"),
     "server": ("tests/server/",),
-    "postgresql": ("tests/stores/", "tests/cli/test_storing.py", "tests/index/test_engines.py"),
+    "postgresql": ("tests/index/postgres/", "tests/cli/test_storing.py", "tests/index/test_engines.py"),
 }
 
 

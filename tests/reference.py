@@ -42,7 +42,7 @@ def tilted_moments(mean, variance, sign, noise):
 
 
 class DenseEP(NamedTuple):
-    """Converged sites in f-space, posterior marginals, cavities and the log evidence."""
+    """Converged sites in f-space, posterior marginals and cavities."""
 
     precision: np.ndarray
     shift: np.ndarray
@@ -50,7 +50,6 @@ class DenseEP(NamedTuple):
     variance: np.ndarray
     cavity_mean: np.ndarray
     cavity_variance: np.ndarray
-    log_evidence: float
 
 
 def dense_ep(K, signs, tolerance=1e-13, max_sweeps=500):
@@ -82,17 +81,7 @@ def dense_ep(K, signs, tolerance=1e-13, max_sweeps=500):
     variance = np.diag(Sigma)
     s2 = 1 / (1 / variance - tau)
     m = s2 * (mu / variance - nu)
-    # (3.65), in the location and width of the sites.
-    location, width = nu / tau, 1 / tau
-    total = K + np.diag(width)
-    log_evidence = (
-        -0.5 * np.linalg.slogdet(total)[1]
-        - 0.5 * location @ np.linalg.solve(total, location)
-        + log_ndtr(signs * m / np.sqrt(1 + s2)).sum()
-        + 0.5 * np.log(s2 + width).sum()
-        + ((m - location) ** 2 / (2 * (s2 + width))).sum()
-    )
-    return DenseEP(tau, nu, mu, variance, m, s2, float(log_evidence))
+    return DenseEP(tau, nu, mu, variance, m, s2)
 
 
 def _posterior(K, tau, nu):
@@ -100,24 +89,6 @@ def _posterior(K, tau, nu):
     B = np.eye(len(K)) + root[:, None] * K * root
     Sigma = K - (K * root) @ np.linalg.solve(B, root[:, None] * K)
     return Sigma, Sigma @ nu
-
-
-def log_evidence_by_integration(K, signs, points=91):
-    """Log ∫ N(f | 0, K) Π Φ(y_i f_i) df on a grid over the whitened f; for two or three rows."""
-    L = np.linalg.cholesky(K)
-    axis = np.linspace(-9, 9, points)
-    grid = np.stack(np.meshgrid(*[axis] * len(K), indexing="ij"), axis=-1).reshape(-1, len(K))
-    log_values = -0.5 * (grid**2).sum(axis=1) + log_ndtr(signs * (grid @ L.T)).sum(axis=1)
-    return math.log(np.exp(log_values).sum() * (axis[1] - axis[0]) ** len(K) / (2 * math.pi) ** (len(K) / 2))
-
-
-def log_evidence_by_angles(K, signs):
-    """The same in closed form: the probability of an orthant, for two or three rows."""
-    noisy = K + np.eye(len(K))
-    scale = np.sqrt(np.diag(noisy))
-    correlation = noisy / np.outer(scale, scale) * np.outer(signs, signs)
-    angles = sum(math.asin(correlation[i, j]) for i, j in itertools.combinations(range(len(K)), 2))
-    return math.log({2: 1 / 4 + angles / (2 * math.pi), 3: 1 / 8 + angles / (4 * math.pi)}[len(K)])
 
 
 def label_pairs(labels, rows, partners):

@@ -11,7 +11,7 @@ import scipy.sparse
 from sklearn.exceptions import NotFittedError
 
 import gphash
-from gphash import GPHasher, Pairs, persistence
+from gphash import GPHasher, Pairs, container
 
 N = 40
 X = np.random.default_rng(0).normal(size=(N, 5))
@@ -164,8 +164,7 @@ class TestParameters:
     @pytest.mark.parametrize("value", [0, -1.0, np.nan, np.inf, True, "much", None, [1.0], 1j])
     @pytest.mark.parametrize("name", POSITIVE)
     def test_positive_numbers_or_auto(self, name, value):
-        unit = " of bytes" if name == "memory_limit" else ""
-        self.refuse(name, value, f'a positive number{unit} or "auto".')
+        self.refuse(name, value, f"a number from {'1' if name == 'memory_limit' else '1e-06'} to ")
 
     @pytest.mark.parametrize("value", ["other", "", None, 3, ["unit"]])
     @pytest.mark.parametrize("name", WORDS)
@@ -180,9 +179,6 @@ class TestParameters:
             ("n_jobs", 0, "a number of threads"),
             ("n_jobs", 1.5, "a number of threads"),
             ("n_jobs", "2", "a number of threads"),
-            ("callback", "print", "a function of one Sweep"),
-            ("checkpoint", 3, "the path of a file"),
-            ("checkpoint", "", "the path of a file"),
             ("random_state", -1, "a whole number of at least 0"),
             ("random_state", "x", "a whole number of at least 0"),
             ("random_state", 1.5, "a whole number of at least 0"),
@@ -190,6 +186,23 @@ class TestParameters:
     )
     def test_others(self, name, value, wanted):
         self.refuse(name, value, wanted)
+
+    @pytest.mark.parametrize(
+        ("name", "value", "wanted"),
+        [
+            ("callback", "print", "a function of one Sweep"),
+            ("checkpoint", 3, "the path of a file"),
+            ("checkpoint", "", "the path of a file"),
+        ],
+    )
+    def test_where_training_is_done(self, name, value, wanted):
+        with pytest.raises(ValueError, match="^" + re.escape(f"{name}={value!r}; give {wanted}")):
+            GPHasher(**SETTINGS).fit(X, y, **{name: value})
+
+    def test_parameters_are_checked_without_rows(self):
+        GPHasher(**SETTINGS).check_parameters()
+        with pytest.raises(ValueError, match=r"^n_inducing='many'; give a whole number"):
+            GPHasher(n_inducing="many").check_parameters()
 
     def test_numpy_numbers_count_as_numbers(self, hasher):
         same = fit(n_bits=np.int64(8), length_scale=np.float64(0.9), random_state=np.int32(0), n_jobs=np.int64(1))
@@ -200,17 +213,23 @@ BAD_TARGETS = {
     "none": (
         None,
         "requires y to be passed, but the target y is None; GPHasher learns from class labels [n], 0/1 tags [n, c] "
-        "or Pairs",
+        "or a list of Pairs",
     ),
     "short": (y[:-1], "y has 39 rows and X has 40; give one label or row of tags per row"),
     "short tags": (TAGS[:-1], "y has 39 rows and X has 40; give one label or row of tags per row"),
     "empty": ([], "y has 0 rows and X has 40"),
-    "one number": (3, "y has shape (); give labels [n], 0/1 tags [n, c] or Pairs"),
-    "three axes": (np.zeros((N, 2, 2)), "y has shape (40, 2, 2); give labels [n], 0/1 tags [n, c] or Pairs"),
-    "no tags": (np.zeros((N, 0)), "y has shape (40, 0); give labels [n], 0/1 tags [n, c] or Pairs"),
-    "ragged": ([[1, 2], [3]] * 20, "y has rows of different lengths; give labels [n], 0/1 tags [n, c] or Pairs"),
+    "one number": (3, "y has shape (); give class labels [n], 0/1 tags [n, c] or a list of Pairs"),
+    "three axes": (
+        np.zeros((N, 2, 2)),
+        "y has shape (40, 2, 2); give class labels [n], 0/1 tags [n, c] or a list of Pairs",
+    ),
+    "no tags": (np.zeros((N, 0)), "y has shape (40, 0); give class labels [n], 0/1 tags [n, c] or a list of Pairs"),
+    "ragged": (
+        [[1, 2], [3]] * 20,
+        "y has rows of different lengths; give class labels [n], 0/1 tags [n, c] or a list of Pairs",
+    ),
     "one class": (np.full(N, "cat"), "y has one class only; hashing needs at least 2 classes"),
-    "continuous": (X[:, 0], "; give labels [n], 0/1 tags [n, c] or Pairs"),
+    "continuous": (X[:, 0], "; give class labels [n], 0/1 tags [n, c] or a list of Pairs"),
     "NaN": (np.where(y == 0, np.nan, y), "; give one class label per row"),
     "missing": (np.where(y == 0, None, "a"), "y holds None; give a word or a number per row"),
     "sets": ([{"a"}, {"b"}] * 20, "y holds {'a'}; give a word or a number per row, or 0/1 tags [n, c]"),
@@ -256,7 +275,7 @@ class TestTargets:
             fit(target=target)
 
     def test_pairs_cannot_be_scored(self, hasher):
-        with pytest.raises(ValueError, match="y is a list of pairs; here, give labels"):
+        with pytest.raises(ValueError, match="y is a list of Pairs; here, give labels"):
             hasher.score(X, Pairs([0, 1], [1, 2], [1, -1]))
 
 
@@ -280,9 +299,9 @@ class TestBeforeFit:
         def stop(sweep):
             raise KeyboardInterrupt
 
-        hasher = GPHasher(**SETTINGS, callback=stop)
+        hasher = GPHasher(**SETTINGS)
         with pytest.raises(KeyboardInterrupt):
-            hasher.fit(X, y)
+            hasher.fit(X, y, callback=stop)
         with pytest.raises(NotFittedError, match="not fitted yet"):
             hasher.encode(X)
 
@@ -297,7 +316,7 @@ class TestFiles:
             hasher.save(tmp_path / "nowhere" / "model.gphash")
 
     def test_a_folder_is_no_place_for_a_model(self, hasher, tmp_path):
-        with pytest.raises(IsADirectoryError, match=re.escape(f"wanted is a file, this is a folder: '{tmp_path}'")):
+        with pytest.raises(IsADirectoryError, match=re.escape(f"this is a folder; it must be a file: '{tmp_path}'")):
             hasher.save(tmp_path)
         assert list(tmp_path.iterdir()) == []
 
@@ -319,13 +338,13 @@ class TestFiles:
             gphash.load(path)
 
     def test_a_checkpoint_is_no_model(self, path):
-        fit(checkpoint=path)
-        with pytest.raises(persistence.FormatError, match="holds 'checkpoint'; wanted is 'model'"):
+        GPHasher(**SETTINGS).fit(X, y, checkpoint=path)
+        with pytest.raises(container.FormatError, match="holds 'checkpoint'; it must hold 'model'"):
             gphash.load(path)
 
     def test_a_text_file_is_no_model(self, path):
         path.write_text("weights = 1, 2, 3\n")
-        with pytest.raises(persistence.FormatError, match=r"model\.gphash' is not a gphash file"):
+        with pytest.raises(container.FormatError, match=r"model\.gphash' is not a gphash file"):
             gphash.load(path)
 
     @pytest.mark.parametrize("share", [0, 0.01, 0.5, 0.999])
@@ -333,7 +352,7 @@ class TestFiles:
         hasher.save(path)
         content = path.read_bytes()
         path.write_bytes(content[: int(share * len(content))])
-        with pytest.raises(persistence.FormatError, match=r"model\.gphash' is truncated"):
+        with pytest.raises(container.FormatError, match=r"model\.gphash' is truncated"):
             gphash.load(path)
 
     def test_a_changed_byte_is_noticed(self, hasher, path):
@@ -341,5 +360,5 @@ class TestFiles:
         content = bytearray(path.read_bytes())
         content[len(content) // 2] ^= 1
         path.write_bytes(content)
-        with pytest.raises(persistence.FormatError, match=r"model\.gphash' is damaged"):
+        with pytest.raises(container.FormatError, match=r"model\.gphash' is damaged"):
             gphash.load(path)

@@ -7,8 +7,9 @@ import warnings
 import numpy as np
 import pytest
 
-from gphash import HammingIndex, files, methods
+from gphash import HammingIndex, files
 from gphash.evaluation import report
+from gphash.hashers import methods
 from tests import digits
 
 
@@ -67,7 +68,7 @@ def test_what_others_may_be_writing_stays_for_a_day(tmp_path):
 
 
 def test_every_writer_sweeps(tmp_path):
-    hasher = methods.find("lsh")(n_bits=4, random_state=0).fit(digits.X[:20])
+    hasher = methods.METHODS.find("lsh")(n_bits=4, random_state=0).fit(digits.X[:20])
     index = HammingIndex.build(hasher.encode(digits.X[:20]), n_bits=4)
     for number, write in enumerate((hasher.save, index.save, lambda path: report.write(path, {"format": 1}))):
         folder = tmp_path / str(number)
@@ -91,7 +92,7 @@ def test_no_lock_is_left(tmp_path):
 
 @pytest.mark.parametrize("kind", ["model", "index", "report"])
 def test_a_file_that_is_not_ours_is_not_replaced(tmp_path, kind):
-    hasher = methods.find("lsh")(n_bits=4, random_state=0).fit(digits.X[:20])
+    hasher = methods.METHODS.find("lsh")(n_bits=4, random_state=0).fit(digits.X[:20])
     index = HammingIndex.build(hasher.encode(digits.X[:20]), n_bits=4)
     write = {
         "model": hasher.save,

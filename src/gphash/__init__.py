@@ -6,23 +6,25 @@ from typing import TYPE_CHECKING, Any
 from gphash.version import __version__
 
 if TYPE_CHECKING:
-    from gphash.coding.similarity import Pairs
-    from gphash.estimator import GPHasher
-    from gphash.index.filters import Where
+    from gphash.collection.collection import Collection
+    from gphash.hashers.contract import load
+    from gphash.hashers.gp import GPHasher
+    from gphash.index.contents import Where
     from gphash.index.hamming_index import HammingIndex
-    from gphash.methods import load
-    from gphash.stores.postgres_index import PostgresIndex as PostgresIndex
+    from gphash.index.postgres.postgres_index import PostgresIndex as PostgresIndex
+    from gphash.supervision.similarity import Pairs
 
-__all__ = ["GPHasher", "HammingIndex", "Pairs", "Where", "__version__", "load"]
+__all__ = ["Collection", "GPHasher", "HammingIndex", "Pairs", "Where", "__version__", "load"]
 
 # numba and scikit-learn take a second to import, which `gphash --help` should not.
 _HOMES = {
-    "GPHasher": "gphash.estimator",
+    "Collection": "gphash.collection.collection",
+    "GPHasher": "gphash.hashers.gp",
     "HammingIndex": "gphash.index.hamming_index",
-    "Pairs": "gphash.coding.similarity",
-    "PostgresIndex": "gphash.stores.postgres_index",
-    "Where": "gphash.index.filters",
-    "load": "gphash.methods",
+    "Pairs": "gphash.supervision.similarity",
+    "PostgresIndex": "gphash.index.postgres.postgres_index",
+    "Where": "gphash.index.contents",
+    "load": "gphash.hashers.contract",
 }
 
 if not TYPE_CHECKING:  # or a checker would believe that every name exists

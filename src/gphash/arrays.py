@@ -13,3 +13,12 @@ Signs = NDArray[np.int8]
 
 Indices = NDArray[np.int64]
 """Row numbers."""
+
+LARGEST = 1e18  # length of a row, whose square float32 can hold
+
+
+def check_range(X: Floats) -> None:
+    """Refuse finite numbers so large that squares of rows would not be."""
+    largest, limit = max(float(X.max()), -float(X.min())) if X.size else 0.0, LARGEST / X.shape[1] ** 0.5
+    if largest > limit:
+        raise ValueError(f"X holds values as large as {largest:.3g}; give values of at most {limit:.1e}.")

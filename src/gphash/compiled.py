@@ -19,18 +19,18 @@ log = logging.getLogger(__name__)
 
 
 class Word(event.Listener):
-    """Says once that something is being compiled."""
+    """Says once that something is being compiled, which is not the case for what is on disk."""
 
     said = False
 
     def on_start(self, event: Any) -> None:
-        """Hear that a function is being compiled, which is not the case for one that is on disk."""
+        """Hear of the first."""
         if not self.said:
             self.said = True
             log.info("compiling for this machine; every part is compiled once, when it is first used, in seconds")
 
     def on_end(self, event: Any) -> None:
-        """Hear that it is done."""
+        """Nothing to say."""
 
 
 word = Word()
@@ -40,11 +40,7 @@ event.register("numba:compile", word)  # type: ignore[no-untyped-call]
 @intrinsic
 def _popcount(typing_context: Any, word: Any) -> Any:
     """Number of ones in an unsigned word."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.ctpop(arguments[0])
-
-    return word(word), generate
+    return word(word), lambda context, builder, signature, arguments: builder.ctpop(arguments[0])
 
 
 popcount: Any = _popcount

@@ -25,24 +25,32 @@ LONG_PAST = 86_400  # seconds
 _swept: set[Path] = set()
 
 
+class DataError(ValueError):
+    """A file is there, but truncated, altered, unsafe or not what it should be; the message names it."""
+
+
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str], like: Path | None = None) -> Iterator[BinaryIO]:
     """Open a file that takes the place of `path` when it is complete and safely on disk.
 
-    After a failure or an interruption `path` is what it was before, and nothing else is left; what a killed process
-    leaves, the next one that writes to the folder removes. A link stays a link: what it points to is replaced. Who may
-    read and write the file stays as it was; of a new one it is as with `like`.
+    After a failure or an interruption `path` is what it was, and nothing else is left; what a killed process leaves,
+    the next one that writes to the folder removes. What a link points to is replaced. Permissions stay as they were;
+    those of a new file are as with `like`.
     """
     target = Path(os.path.realpath(path))
     if target.is_dir():
-        raise IsADirectoryError(errno.EISDIR, "wanted is a file, this is a folder", os.fspath(path))
+        raise IsADirectoryError(errno.EISDIR, "this is a folder; it must be a file", os.fspath(path))
     if not target.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, "the folder does not exist", str(target.parent))
-    _sweep_once(target.parent)
+    if target.parent not in _swept:
+        _swept.add(target.parent)
+        sweep(target.parent)
     temporary, opened = _begin(target)
     try:
         with opened as file:
-            _take_mode(file, target if target.exists() else like)
+            model = target if target.exists() else like
+            if model is not None and os.name == "posix":
+                os.fchmod(file.fileno(), stat.S_IMODE(model.stat().st_mode))
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -54,11 +62,6 @@ def replacing(path: str | os.PathLike[str], like: Path | None = None) -> Iterato
             temporary.unlink(missing_ok=True)
         raise
     sync_folder(target.parent)
-
-
-def _take_mode(file: BinaryIO, model: Path | None) -> None:
-    if model is not None and os.name == "posix":
-        os.fchmod(file.fileno(), stat.S_IMODE(model.stat().st_mode))
 
 
 def _begin(target: Path) -> tuple[Path, BinaryIO]:
@@ -88,13 +91,6 @@ def sweep(folder: Path) -> None:
                 left.unlink()
 
 
-def _sweep_once(folder: Path) -> None:
-    """Sweep a folder when this process first writes to it."""
-    if folder not in _swept:
-        _swept.add(folder)
-        sweep(folder)
-
-
 @functools.cache
 def _machine() -> str:
     """What tells this machine, since it was started, from others that may write to the same folder."""
@@ -106,23 +102,13 @@ def _machine() -> str:
 
 
 def check_replaceable(path: str | os.PathLike[str], kind: str, is_one: Callable[[Path], bool]) -> None:
-    """Refuse to write over what is something else; nothing, or an empty file, is in nobody's way.
-
-    Parameters
-    ----------
-    path
-        Where a file is to be written.
-    kind
-        What it will be, in words.
-    is_one
-        Whether a file is of that kind.
-    """
+    """Refuse to write a kind of file over something else; nothing, or an empty file, is in nobody's way."""
     there = Path(path)
     if not there.exists() or there.is_dir():  # folders are refused by `replacing`
         return
     if not there.is_file() or (there.stat().st_size and not is_one(there)):
         raise FileExistsError(
-            f"{os.fspath(path)!r} is there already, and is no {kind}; give another name, or remove it."
+            f"{os.fspath(path)!r} is there already, and is no {kind}; give another name or remove it."
         )
 
 

@@ -1,24 +1,25 @@
 """What the fields and arrays of a file may be, said once for each kind of file and checked in one place.
 
-A checksum says that a file is as somebody wrote it, and not that it makes sense: whoever can write a file can make its
-checksums, too. So no reader believes a field before `check` has compared it with the schema, and `reading` turns what
-goes wrong in a reader into one error that names the file.
+Whoever can write a file can make its checksums, too: they do not say that it makes sense. So no reader believes a field
+before `check` has compared it with the schema, and `reading` turns what goes wrong into one error that names the file.
 """
 
 import contextlib
-import math
 import os
-from collections.abc import Iterator, Mapping
+import re
+import reprlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gphash.persistence import FormatError
+from gphash.container import FormatError
 
 LARGE = 1e18  # of a number in a file, whose square float32 can hold
 AGAIN = "make the file again, or get it from where it was made"
+MISSING = object()
 
 Sizes = dict[str, int]
 
@@ -27,186 +28,124 @@ class FaultError(FormatError):
     """What is wrong with a file that `reading` will name."""
 
 
-class Rule(Protocol):
-    """What a value has to be."""
+class Rule(NamedTuple):
+    """What a value has to be: in words, whether it is that apart from its parts, and the parts.
+
+    Of every part there are rule, value and place; a part that has no rule is refused, and so is one that is MISSING.
+    """
+
+    must: str
+    is_right: Callable[[Any], bool]
+    parts: Callable[[Any], Iterable[tuple["Rule | None", Any, str]]] = lambda value: ()
 
     def check(self, value: Any, place: str) -> None:
         """Raise a FaultError that names the place if the value is anything else."""
+        if value is MISSING:
+            raise FaultError(f"the field {place!r} is missing")
+        if not self.is_right(value):
+            raise FaultError(f"the field {place!r} is {reprlib.repr(value)}; it must be {self.must}")
+        for rule, part, where in self.parts(value):
+            within = (place + where).removeprefix(".")
+            if rule is None:
+                raise FaultError(f"the field {within!r} is unknown")
+            rule.check(part, within)
 
 
-@dataclass(frozen=True)
-class Whole:
+def Whole(least: int = 0, most: int = 2**62) -> Rule:
     """A whole number."""
-
-    least: int = 0
-    most: int = 2**62
-
-    def check(self, value: Any, place: str) -> None:
-        """Refuse anything else."""
-        if type(value) is not int or not self.least <= value <= self.most:
-            raise _fault(place, value, f"a whole number from {self.least} to {self.most}")
+    return Rule(f"a whole number from {least} to {most}", lambda value: type(value) is int and least <= value <= most)
 
 
-@dataclass(frozen=True)
-class Number:
+def Number(least: float = -LARGE, most: float = LARGE) -> Rule:
     """A number that is finite."""
-
-    least: float = -LARGE
-    most: float = LARGE
-
-    def check(self, value: Any, place: str) -> None:
-        """Refuse anything else."""
-        if type(value) not in (int, float) or not self.least <= value <= self.most:
-            raise _fault(place, value, f"a number from {self.least:g} to {self.most:g}")
+    must = f"a number from {least:g} to {most:g}"
+    return Rule(must, lambda value: type(value) in (int, float) and least <= value <= most)
 
 
-@dataclass(frozen=True)
-class Flag:
+def Flag() -> Rule:
     """True or false."""
-
-    def check(self, value: Any, place: str) -> None:
-        """Refuse anything else."""
-        if type(value) is not bool:
-            raise _fault(place, value, "true or false")
+    return Rule("true or false", lambda value: type(value) is bool)
 
 
-@dataclass(frozen=True)
-class Text:
+def Text(known: tuple[str, ...] = ()) -> Rule:
     """A text, perhaps one of a few."""
-
-    known: tuple[str, ...] = ()
-
-    def check(self, value: Any, place: str) -> None:
-        """Refuse anything else."""
-        if not isinstance(value, str) or (self.known and value not in self.known):
-            raise _fault(place, value, f"one of {', '.join(map(repr, self.known))}" if self.known else "a text")
-        try:
-            os.fsencode(value)
-        except UnicodeEncodeError as error:
-            raise _fault(place, value, "a text of whole characters") from error
+    must = f"one of {', '.join(map(repr, known))}" if known else "a text of whole characters"
+    return Rule(must, lambda value: _is_text(value) and (not known or value in known))
 
 
-@dataclass(frozen=True)
-class Name:
+def Name() -> Rule:
     """A text that can be a name of a file."""
-
-    def check(self, value: Any, place: str) -> None:
-        """Refuse anything else."""
-        Text().check(value, place)
-        if not value or "\0" in value:
-            raise _fault(place, value, "a name of a file")
+    return Rule("a name of a file", lambda value: _is_text(value) and value != "" and "\0" not in value)
 
 
-@dataclass(frozen=True)
-class Digest:
+def _is_text(value: Any) -> bool:
+    try:
+        return isinstance(value, str) and os.fsencode(value) is not None
+    except UnicodeEncodeError:
+        return False
+
+
+def Digest(n_bytes: int | None = 32) -> Rule:
     """A checksum, or bytes, in hexadecimal digits."""
-
-    n_bytes: int | None = 32
-
-    def check(self, value: Any, place: str) -> None:
-        """Refuse anything else."""
-        digits = isinstance(value, str) and len(value) % 2 == 0 and set(value) <= set("0123456789abcdef")
-        if not digits or self.n_bytes not in (None, len(value) // 2):
-            raise _fault(place, value, "hexadecimal digits" + ("" if self.n_bytes is None else f", {2 * self.n_bytes}"))
+    digits = re.compile(r"([0-9a-f]{2})" + ("*" if n_bytes is None else f"{{{n_bytes}}}"))
+    must = "hexadecimal digits" + ("" if n_bytes is None else f", {2 * n_bytes}")
+    return Rule(must, lambda value: isinstance(value, str) and digits.fullmatch(value) is not None)
 
 
-@dataclass(frozen=True)
-class Maybe:
+def Plain() -> Rule:
+    """A number, a word, true or false, or nothing."""
+    return Rule("a number, a word, true or false, or nothing", lambda value: not isinstance(value, dict | list))
+
+
+def Maybe(rule: Rule) -> Rule:
     """Nothing, or what another rule says."""
-
-    rule: Rule
-
-    def check(self, value: Any, place: str) -> None:
-        """Refuse anything else."""
-        if value is not None:
-            self.rule.check(value, place)
+    return Rule(rule.must, lambda value: True, lambda value: () if value is None else ((rule, value, ""),))
 
 
-@dataclass(frozen=True)
-class Each:
+def Each(rule: Rule, least: int = 0, distinct: bool = False) -> Rule:
     """A list of values that all keep a rule."""
 
-    rule: Rule
-    least: int = 0
-    distinct: bool = False
+    def is_right(value: Any) -> bool:
+        enough = isinstance(value, list) and len(value) >= least
+        return enough and not (distinct and len(set(map(repr, value))) < len(value))
 
-    def check(self, value: Any, place: str) -> None:
-        """Refuse anything else."""
-        if not isinstance(value, list) or len(value) < self.least:
-            raise _fault(place, value, f"a list of at least {self.least}")
-        for number, one in enumerate(value):
-            self.rule.check(one, f"{place}[{number}]")
-        if self.distinct and len(set(value)) < len(value):
-            raise _fault(place, value, "a list without repetitions")
+    must = f"a list of at least {least}" + (", none of them twice" if distinct else "")
+    return Rule(must, is_right, lambda value: ((rule, one, f"[{place}]") for place, one in enumerate(value)))
 
 
-@dataclass(frozen=True)
-class Row:
+def Row(rules: tuple[Rule, ...]) -> Rule:
     """A list of certain values."""
-
-    rules: tuple[Rule, ...]
-
-    def check(self, value: Any, place: str) -> None:
-        """Refuse anything else."""
-        if not isinstance(value, list) or len(value) != len(self.rules):
-            raise _fault(place, value, f"a list of {len(self.rules)}")
-        for number, (rule, one) in enumerate(zip(self.rules, value, strict=True)):
-            rule.check(one, f"{place}[{number}]")
+    return Rule(
+        f"a list of {len(rules)}",
+        lambda value: isinstance(value, list) and len(value) == len(rules),
+        lambda value: ((rule, value[place], f"[{place}]") for place, rule in enumerate(rules)),
+    )
 
 
-@dataclass(frozen=True)
-class Plain:
-    """A number, a word, true or false, or nothing."""
-
-    def check(self, value: Any, place: str) -> None:
-        """Refuse anything else."""
-        if isinstance(value, dict | list):
-            raise _fault(place, value, "a number, a word, true or false, or nothing")
-
-
-@dataclass(frozen=True)
-class Named:
+def Named(rule: Rule | None = None) -> Rule:
     """Any names, with values that all keep a rule, or any values at all."""
-
-    rule: Rule | None = None
-
-    def check(self, value: Any, place: str) -> None:
-        """Refuse anything else."""
-        if not isinstance(value, dict):
-            raise _fault(place, value, "an object with names")
-        if self.rule is not None:
-            for name, one in value.items():
-                self.rule.check(one, f"{place}.{name}")
+    return Rule(
+        "an object with names",
+        lambda value: isinstance(value, dict),
+        lambda value: () if rule is None else ((rule, one, f".{name}") for name, one in value.items()),
+    )
 
 
-@dataclass(frozen=True)
-class Record:
+def Record(rules: Mapping[str, Rule], optional: tuple[str, ...] = ()) -> Rule:
     """Certain names, each with a value that keeps its rule; those in `optional` may be missing."""
 
-    rules: Mapping[str, Rule]
-    optional: tuple[str, ...] = ()
+    def parts(value: dict[str, Any]) -> Iterable[tuple[Rule | None, Any, str]]:
+        needed = (name for name in rules if name not in optional)
+        return ((rules.get(name), value.get(name, MISSING), f".{name}") for name in dict.fromkeys((*needed, *value)))
 
-    def check(self, value: Any, place: str) -> None:
-        """Refuse anything else."""
-        if not isinstance(value, dict):
-            raise _fault(place, value, "an object with names")
-        _check_names(value, self.rules, self.optional, place)
-        for name, one in value.items():
-            self.rules[name].check(one, f"{place}.{name}" if place else name)
+    return Rule("an object with names", lambda value: isinstance(value, dict), parts)
 
 
 @dataclass(frozen=True)
 class Array:
-    """An array.
+    """An array: its dtype, such as "<f4", or several, and its shape, in numbers or names that several arrays share.
 
-    types
-        Its dtype, such as "<f4", or several.
-    shape
-        Numbers, or names of sides that several arrays share.
-    least, most
-        Of its values, which are never NaN.
-    optional
-        Whether it may be missing.
+    Its values are from `least` to `most`, and never NaN; an optional one may be missing.
     """
 
     types: str | tuple[str, ...]
@@ -221,16 +160,9 @@ class Array:
 
 
 class Schema(NamedTuple):
-    """What a kind of file holds.
+    """What a kind of file holds: fields of its meta, of which some may be missing, and arrays, by their names.
 
-    fields
-        Of its meta.
-    arrays
-        By their names.
-    sides
-        Least and most of sides of arrays that have a name; of others at least 0.
-    missing
-        Fields that may be missing.
+    `sides` has least and most of sides of arrays that have a name; of others it is at least 0.
     """
 
     fields: Mapping[str, Rule]
@@ -242,53 +174,30 @@ class Schema(NamedTuple):
 def check(
     schema: Schema, meta: dict[str, Any], arrays: Mapping[str, NDArray[Any]], sizes: Mapping[str, int] | None = None
 ) -> Sizes:
-    """Refuse what does not keep a schema.
+    """Refuse meta and arrays of a file that do not keep a schema.
 
-    Parameters
-    ----------
-    schema
-        What is allowed.
-    meta, arrays
-        What a file holds.
-    sizes
-        Sides that are known from elsewhere.
-
-    Returns
-    -------
-    sizes
-        The length of every side that has a name.
+    `sizes` are sides that are known from elsewhere; the lengths of all sides that have a name are returned.
     """
     Record(schema.fields, schema.missing).check(meta, "")
-    _check_names(arrays, schema.arrays, tuple(name for name, rule in schema.arrays.items() if rule.optional), "arrays")
+    optional = tuple(name for name, rule in schema.arrays.items() if rule.optional)
+    Record(dict.fromkeys(schema.arrays, Rule("an array", lambda value: True)), optional).check(dict(arrays), "")
     found: Sizes = dict(sizes or {})
     for name, array in arrays.items():
-        _check_array(schema, name, array, found)
+        rule, has = schema.arrays[name], f"the array {name!r} has the shape {array.shape};"
+        types = (rule.types,) if isinstance(rule.types, str) else rule.types
+        if array.dtype.str not in types:
+            raise FaultError(f"the array {name!r} is of type {array.dtype.str}; it must be {' or '.join(types)}")
+        if array.ndim != len(rule.shape):
+            raise FaultError(f"{has} it must have {len(rule.shape)} sides")
+        for side, length in zip(rule.shape, array.shape, strict=True):
+            expected = side if isinstance(side, int) else found.setdefault(side, length)
+            if length != expected:
+                raise FaultError(f"{has} a side ({side}) must be {expected}")
+            least, most = schema.sides.get(str(side), (0, 2**62))
+            if not least <= length <= most:
+                raise FaultError(f"{has} {side} must be from {least} to {most}")
+        check_values(name, array, rule.least, rule.most)
     return found
-
-
-def _check_names(given: Mapping[str, Any], known: Mapping[str, object], optional: tuple[str, ...], place: str) -> None:
-    within = f" of {place}" if place else ""
-    if missing := sorted(set(known) - set(given) - set(optional)):
-        raise FaultError(f"the field {missing[0]!r}{within} is missing")
-    if strange := sorted(set(given) - set(known)):
-        raise FaultError(f"the field {strange[0]!r}{within} is unknown")
-
-
-def _check_array(schema: Schema, name: str, array: NDArray[Any], sizes: Sizes) -> None:
-    rule = schema.arrays[name]
-    types = (rule.types,) if isinstance(rule.types, str) else rule.types
-    if array.dtype.str not in types:
-        raise FaultError(f"the array {name!r} is of type {array.dtype.str}; it must be {' or '.join(types)}")
-    if array.ndim != len(rule.shape):
-        raise FaultError(f"the array {name!r} has the shape {array.shape}; it must have {len(rule.shape)} sides")
-    for side, length in zip(rule.shape, array.shape, strict=True):
-        expected = side if isinstance(side, int) else sizes.setdefault(side, length)
-        if length != expected:
-            raise FaultError(f"the array {name!r} has the shape {array.shape}; a side ({side}) must be {expected}")
-        least, most = schema.sides.get(side, (0, 2**62)) if isinstance(side, str) else (0, 2**62)
-        if not least <= length <= most:
-            raise FaultError(f"the array {name!r} has the shape {array.shape}; {side} must be from {least} to {most}")
-    check_values(name, array, rule.least, rule.most)
 
 
 def check_values(name: str, array: NDArray[Any], least: float, most: float) -> None:
@@ -297,22 +206,12 @@ def check_values(name: str, array: NDArray[Any], least: float, most: float) -> N
         return
     # A comparison with NaN is false, and the smallest of numbers among which there is one is NaN.
     if array.size and not (least <= array.min() and array.max() <= most):
-        if least == -math.inf and most == math.inf:
-            raise FaultError(f"the array {name!r} holds NaN")
         raise FaultError(f"the array {name!r} holds values outside of {least:g} to {most:g}, or NaN")
 
 
 @contextlib.contextmanager
 def reading(path: str | os.PathLike[str], instead: str = AGAIN) -> Iterator[None]:
-    """Turn whatever is wrong with what a file holds into a FormatError that names the file.
-
-    Parameters
-    ----------
-    path
-        The file.
-    instead
-        What its user can do.
-    """
+    """Turn whatever is wrong with what a file holds into a FormatError that names it and says what to do instead."""
     name = os.fspath(path)
     try:
         yield
@@ -322,8 +221,3 @@ def reading(path: str | os.PathLike[str], instead: str = AGAIN) -> Iterator[None
         raise
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
         raise FormatError(f"{name!r} cannot be used: what it holds makes no sense ({error!r}); {instead}") from error
-
-
-def _fault(place: str, value: object, must: str) -> FaultError:
-    shown = repr(value)
-    return FaultError(f"the field {place!r} is {shown if len(shown) <= 60 else shown[:57] + '…'}; it must be {must}")

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from gphash import HammingIndex, load
-from gphash.datasets import digits
+from gphash.data.known import digits
 from tests.cli.running import COMMAND, ENVIRONMENT, QUICK, gphash, started, told
 
 
@@ -75,6 +75,9 @@ def test_encode_writes_what_the_model_gives(made, tmp_path):
     with np.load(tmp_path / "digits-codes.npz") as stored:
         np.testing.assert_array_equal(stored["codes"], hasher.encode(X))
         np.testing.assert_allclose(stored["probabilities"], hasher.bit_probabilities(X), atol=1e-6)
+    for name, certain in ((answer["codes"], False), ("digits-codes.npz", True)):
+        explained = told("info", name, cwd=tmp_path)
+        assert (explained["kind"], explained["rows"], explained["probabilities"]) == ("codes", 500, certain)
 
 
 def test_evaluate_writes_a_report_and_draws_it(made, tmp_path):
@@ -92,9 +95,9 @@ def test_evaluate_writes_a_report_and_draws_it(made, tmp_path):
     assert among["results"]["hamming"]["map"] > 0.9
     assert among["protocol"]["share_of_training_rows_met"] == 1
     assert report["protocol"]["share_of_training_rows_met"] == 0
-    assert "trained with" not in found.stderr
+    assert "training rows" not in found.stderr
     flattered = gphash("evaluate", made / "digits-8.gph", "digits", cwd=tmp_path)
-    assert "about 100% of the rows that the model was trained with are among these" in flattered.stderr
+    assert "about 100% of the model's training rows" in flattered.stderr
     assert "curve" not in among["results"]["hamming"]
 
 
@@ -149,7 +152,7 @@ def test_info_explains_every_file(made, tmp_path):
     assert "fingerprint" in found
     answer = told("info", made / "digits-8.gph", cwd=tmp_path)
     assert answer["fingerprint"] == load(made / "digits-8.gph").fingerprint_
-    assert (answer["method"], answer["bits"]) == ("GPHasher", 8)
+    assert (answer["method"], answer["bits"]) == ("gph", 8)
     index = told("info", made / "digits.index", cwd=tmp_path)
     assert (index["items"], index["bits"], index["model"]) == (1797, 8, answer["fingerprint"])
     assert "digits.index.items" in index["beside"]

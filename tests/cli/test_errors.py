@@ -19,22 +19,26 @@ def here(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        ("fit imagenet", 1, "unknown data 'imagenet'; give one of toy, digits"),
-        ("fit digits -m svm", 1, "unknown method 'svm'; give one of gph, hadamard-ridge"),
-        ("fit plain.npy", 1, "has neither labels nor tags nor pairs for gph to learn from"),
-        ("fit plain.npy", 1, "learns without: itq, pcah, spectral, klsh, lsh"),
+        ("fit imagenet", 2, "unknown data 'imagenet'; give one of toy, digits"),
+        ("fit digits -m svm", 2, "svm'; give one of"),
+        ("fit plain.npy", 1, "has neither labels nor tags nor pairs, and gph learns from labels"),
+        ("fit plain.npy", 1, "that can learn from it: itq, pcah, spectral, klsh, lsh"),
         ("fit digits --set n_inducing", 2, "give NAME=VALUE"),
-        ("fit digits --set colour=red", 1, "unknown parameter 'colour'; gph has balance_pairs"),
-        ("fit imagenet --set n_inducing=many", 1, "n_inducing='many'; give a whole number"),
-        ("fit imagenet -m ksh --set n_labelled=0", 1, "n_labelled=0; give a whole number"),
+        ("fit digits --set colour=red", 2, "--set 'colour': gph has balance_pairs"),
+        ("fit imagenet --set n_inducing=many", 2, "n_inducing='many'; give a whole number"),
+        ("fit imagenet -m ksh --set n_labelled=0", 2, "n_labelled=0; give a whole number"),
+        ("fit imagenet --set n_inducing=1_0", 2, "n_inducing='1_0'; give a whole number"),
+        ("fit digits --bits 1000000", 2, "--bits 1000000; give a whole number from 1 to 1024"),
+        ("fit digits --bits 1_0", 2, "'1_0' is not a whole number of at least 1"),
+        ("fit digits --seed 4294967296", 2, "is not a whole number from 0 to 4294967295"),
         ("fit digits --set n_bits=4", 2, "give --bits instead"),
-        ("fit digits --set callback=4", 1, "unknown parameter 'callback'"),
+        ("fit digits --set callback=4", 2, "--set 'callback': gph has"),
         ("fit digits --bits 0", 2, "Invalid value for '--bits'"),
         ("fit digits --bits many", 2, "Invalid value for '--bits'"),
-        ("fit digits -m lsh --checkpoint run", 1, "lsh keeps no checkpoints (gph does)"),
-        ("fit digits -o nowhere/m.gph", 2, "lies in a folder that does not exist"),
+        ("fit digits -m lsh --checkpoint run", 2, "--checkpoint 'run': lsh trains without it"),
+        ("fit digits -o nowhere/m.gph", 2, "is in a folder that does not exist"),
         ("fit digits -o .", 2, "is a folder; give the name of a file"),
-        ("fit digits --threads 0", 2, "--threads is 0"),
+        ("fit digits --threads 0", 2, "give at least 1, or -1 for all cores"),
         ("fit", 2, "Missing argument"),
         ("encode none.gph digits", 1, "'none.gph': no such file or directory."),
         ("encode text.txt digits", 1, "'text.txt'"),
@@ -52,12 +56,12 @@ def here(tmp_path, monkeypatch):
         ("serve none.index --read-token-file none", 1, "'none': no such file"),
         ("serve none.index --token secret", 2, "No such option"),
         ("info none", 1, "'none': no such file or directory."),
-        ("info text.txt", 1, "'text.txt' is no file of gphash."),
-        ("info odd.json", 1, "'odd.json' is no file of gphash."),
+        ("info text.txt", 1, "'text.txt' is not a file of gphash."),
+        ("info odd.json", 1, "'odd.json' is not a file of gphash."),
         ("info .", 1, "'.' is a folder; gphash data . describes"),
-        ("data imagenet", 1, "unknown data 'imagenet'"),
-        ("data digits:half", 1, "half"),
-        ("demo -o text.txt", 1, "'text.txt' is a file; give the name of a folder."),
+        ("data imagenet", 2, "unknown data 'imagenet'"),
+        ("data digits:half", 2, "half"),
+        ("demo -o text.txt", 2, "'text.txt' is a file; give the name of a folder."),
         ("nonsense", 2, "No such command"),
     ],
 )
@@ -78,7 +82,7 @@ def test_a_method_that_cannot_learn_from_pairs_names_those_that_can(here):
     found = inside("fit", "pairs.npz", "-m", "sdh")
     assert found.exit_code == 1
     assert "'pairs.npz' has pairs, and sdh learns from labels" in found.stderr
-    assert "a --method that learns from pairs: gph" in found.stderr
+    assert "a --method that can learn from it: gph" in found.stderr
 
 
 @pytest.fixture
@@ -91,10 +95,10 @@ def small(here):
     ("arguments", "message"),
     [
         ("encode small.gph digits", "'digits' has 64 features a row, and 'small.gph' was trained on 5"),
-        ("encode small.gph plain.npy -p", "a model of LSH, which tells no probabilities"),
+        ("encode small.gph plain.npy -p", "a model of lsh, which gives no probabilities"),
         ("evaluate small.gph plain.npy", "neither labels nor tags to judge by"),
         ("evaluate small.gph digits", "'small.gph' was trained on 5"),
-        ("index small.gph digits", "'small.gph' was trained on 5"),
+        ("index small.gph digits", "the model 'small.gph' takes 5"),
     ],
 )
 def test_rows_that_do_not_fit_the_model(small, arguments, message):
@@ -109,11 +113,11 @@ def test_rows_that_do_not_fit_the_model(small, arguments, message):
     [
         ("id:99", 1, "99"),
         ("id:seven", 2, "give id: and a whole number"),
-        ("cat.jpg", 1, "'cat.jpg' is no file; give a picture"),
+        ("cat.jpg", 1, "'cat.jpg' is not a file; give a picture"),
         ("wide.npy", 1, "64"),
-        ("flat.npy", 1, "wanted are numbers [n, d]"),
-        ("broken.npy", 1, "is no whole .npy file of numbers"),
-        ("text.txt", 1, "descri"),
+        ("flat.npy", 1, "numbers [n, d]"),
+        ("broken.npy", 1, "whole .npy file of numbers"),
+        ("text.txt", 1, "give features"),
     ],
 )
 def test_queries_that_cannot_be(small, query, code, message):
@@ -134,10 +138,10 @@ def test_expected_distance_needs_probabilities(small):
 
 
 def test_an_unforeseen_error_asks_for_a_report(here, monkeypatch):
-    monkeypatch.setattr("gphash.datasets.sources.read", lambda *_: {}["key"])
+    monkeypatch.setattr("gphash.data.sources.read", lambda *_: {}["key"])
     found = inside("data", "digits")
     assert found.exit_code == 1
-    assert found.stderr == "gphash: KeyError: 'key' (not foreseen: run it with --debug, and report what that shows)\n"
+    assert found.stderr == "gphash: KeyError: 'key' (not expected: run it with --debug, and report what that shows)\n"
     assert isinstance(inside("data", "digits", "--debug").exception, KeyError)
 
 

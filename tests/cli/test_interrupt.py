@@ -8,7 +8,7 @@ import time
 import pytest
 
 from gphash import load
-from gphash.cli.interrupts import Interrupts
+from gphash.cli import app
 from tests.cli.running import interrupt_at, told
 
 LONG = ("digits", "--bits", 48, "--set", "n_inducing=800", "--set", "n_starts=1")
@@ -49,11 +49,11 @@ def test_an_interrupt_within_a_callback_from_c_is_not_lost():
         raise KeyboardInterrupt
 
     before = sys.unraisablehook
-    with Interrupts() as interrupts:
+    with app.resent() as lost:
         callback()
         with pytest.raises(KeyboardInterrupt):
             time.sleep(60)
-        assert interrupts.lost
+        assert lost
     assert sys.unraisablehook is before
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from gphash.gallery.gallery import Gallery
+from gphash.collection.collection import Collection
 from gphash.index.hamming_index import HammingIndex
 from tests.cli.running import inside
 
@@ -104,7 +104,7 @@ def test_an_interrupted_build_leaves_nothing_and_says_so(here, monkeypatch):
 
 
 def test_an_index_that_is_in_place_is_said_to_be(here, monkeypatch):
-    monkeypatch.setattr(Gallery, "open", interrupt)
+    monkeypatch.setattr(Collection, "open", interrupt)
     found = inside("index", "m.gph", "labelled.npz", "-o", "i.index")
     assert found.stderr == "gphash: interrupted; this was written: i.index.\n"
 
@@ -122,10 +122,10 @@ def test_what_a_report_was_written_to_is_said(here, monkeypatch):
 def test_what_the_demo_has_written_is_said(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr("gphash.cli.training.read", interrupt)
+        patch.setattr("gphash.cli.options.read", interrupt)
         assert inside("demo").stderr == "gphash: interrupted; nothing was written.\n"
     assert os.listdir() == []
-    monkeypatch.setattr("gphash.cli.training.measure", interrupt)
+    monkeypatch.setattr("gphash.evaluation.protocol.judge", interrupt)
     found = inside("demo", "-q")
     assert found.stderr == "gphash: interrupted; this was written: gphash-demo/digits.gph.\n"
     (tmp_path / "gphash-demo" / "report.json").write_text("mine")
@@ -143,7 +143,7 @@ def test_advice_on_memory_is_of_use(here, monkeypatch, arguments, message):
     def full(*_):
         raise MemoryError
 
-    monkeypatch.setattr("gphash.datasets.sources.read", full)
+    monkeypatch.setattr("gphash.data.sources.read", full)
     assert inside(*arguments.split()).stderr.strip() == message
 
 
@@ -151,14 +151,14 @@ def test_advice_on_memory_where_there_is_none(here, monkeypatch):
     def full(*_, **__):
         raise MemoryError
 
-    monkeypatch.setattr(Gallery, "open", full)
+    monkeypatch.setattr(Collection, "open", full)
     assert inside("search", "i.index", "id:3").stderr == "gphash: there is not enough memory.\n"
 
 
 def test_precision_counts_what_can_be_judged(here):
-    with Gallery.open("i.index", writable=True) as gallery:
-        code = gallery.index.codes_of([3])
-        gallery.index.add(np.repeat(code, 2, axis=0), [20, 21])
+    with Collection.open("i.index", writable=True) as collection:
+        code = collection.index.codes_of([3])
+        collection.index.add(np.repeat(code, 2, axis=0), [20, 21])
     answer = json.loads(inside("search", "i.index", "id:3", "-k", 21, "--json").stdout)["results"][0]
     judged = [one["relevant"] for one in answer["neighbours"] if one["relevant"] is not None]
     assert (len(judged), len(answer["neighbours"])) == (19, 21)

@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from gphash import load
+from gphash.data import sources
+from gphash.data.descriptors.gist import Gist
 from gphash.functions.model import Model
 from tests.cli.running import gphash, inside, started, told
 
@@ -81,18 +84,38 @@ def test_pictures_elsewhere_are_shown_to_whoever_names_them(folder, tmp_path):
     assert (tmp_path / "sheet.png").is_file()
 
 
-def test_a_model_of_other_pictures_is_refused(folder, tmp_path):
+def test_a_model_describes_pictures_as_those_it_was_trained_on(folder, tmp_path):
     """Pictures of one size are brought to it, and GIST of others would mean something else."""
     pixels = np.random.default_rng(0).integers(0, 256, (12, 32, 32), dtype=np.uint8)
     np.savez(tmp_path / "small.npz", images=pixels, y=np.arange(12) % 2)
     assert run(tmp_path, "fit", "small.npz", "-m", "lsh", "-b", 4, "-o", "small.gph", "-q").exit_code == 0
     assert told("info", "small.gph", cwd=tmp_path)["descriptor"] == {"name": "gist", "shape": [32, 32]}
-    assert told("encode", "small.gph", "small.npz", cwd=tmp_path)["rows"] == 12
-    for command in ("index", "encode", "evaluate"):
-        found = run(tmp_path, command, "small.gph", folder / "all", "-q")
-        assert found.exit_code == 1
-        assert "GIST of pictures of any size" in found.stderr
-        assert "brought to 32 × 32" in found.stderr
+    told("encode", "small.gph", folder / "all", "-o", "codes.npy", cwd=tmp_path)
+    source = sources.read(folder / "all", descriptor=Gist((32, 32)))
+    np.testing.assert_array_equal(np.load(tmp_path / "codes.npy"), load(tmp_path / "small.gph").encode(source.X))
+    for command in ("index", "evaluate"):
+        assert run(tmp_path, command, "small.gph", folder / "all", "-q").exit_code == 0
+
+
+def test_another_descriptor_is_chosen_by_its_name(tmp_path):
+    pytest.importorskip("cv2", reason="OpenCV is not installed")
+    generator = np.random.default_rng(0)
+    for number in range(12):
+        (tmp_path / "all" / "ab"[number % 2]).mkdir(parents=True, exist_ok=True)
+        noise = Image.fromarray(generator.integers(0, 256, (50, 50), dtype=np.uint8))
+        noise.resize((200, 200)).save(tmp_path / "all" / "ab"[number % 2] / f"{number}.png")
+    how = ("--descriptor", "bag-of-words", "--set", "kernel=matern-3/2")
+    made = told("fit", "all", "-b", 4, *how, "-o", "words.gph", cwd=tmp_path)
+    assert made["parameters"]["kernel"] == "matern-3/2"
+    assert told("info", "words.gph", cwd=tmp_path)["descriptor"]["name"] == "bag-of-words"
+    assert "× 128 numbers" in run(tmp_path, "info", "words.gph").stdout
+    told("index", "words.gph", "all", "-o", "words.index", cwd=tmp_path)
+    (found,) = told("search", "words.index", "all/a/2.png", "-k", 3, cwd=tmp_path)["results"]
+    assert len(found["neighbours"]) == 3
+    for data, name, message in (("all", "sift", "--descriptor 'sift'"), ("toy", "gist", "has no pictures")):
+        refused = run(tmp_path, "fit", data, "--descriptor", name)
+        assert refused.exit_code == 2
+        assert message in " ".join(refused.stderr.split())
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -7,17 +7,17 @@ from importlib import metadata
 import pytest
 
 import gphash
-from gphash import methods
-from gphash.cli import app, comparing, shown
-from gphash.datasets import registry
-from gphash.experiments import paper
-from gphash.experiments import reproduce as reproducing
+from gphash.cli import comparing, options, outputs, shown
+from gphash.data.known import data_sets
+from gphash.hashers import methods
+from gphash.paper import published
+from gphash.paper import reproduce as reproducing
 from tests.cli.running import COMMAND, ENVIRONMENT, inside
 
 COMMANDS = (
-    "fit", "encode", "evaluate", "index", "search", "serve", "info", "data", "compare", "reproduce", "demo",
+    "fit", "evaluate", "encode", "index", "search", "serve", "info", "data", "compare", "reproduce", "demo",
 )  # fmt: skip
-STORE = ("store load", "store search", "store info", "store verify", "store migrate", "store drop")
+STORE = ("store load", "store search", "store info", "store verify", "store drop")
 HEAVY = ("numpy", "scipy", "sklearn", "numba", "matplotlib", "PIL", "fastapi", "uvicorn")
 
 
@@ -32,8 +32,8 @@ def loaded_after(code):
     [
         "import gphash",
         "import gphash.cli.main",
-        "from gphash.methods import METHODS; list(METHODS)",
-        "from gphash.datasets.registry import NAMES",
+        "from gphash.hashers.methods import METHODS; list(METHODS)",
+        "from gphash.data.known.data_sets import DATA_SETS; list(DATA_SETS)",
         "from typer.testing import CliRunner; from gphash.cli.main import app; CliRunner().invoke(app, ['fit', '-h'])",
     ],
 )
@@ -76,7 +76,7 @@ def test_methods_are_a_mapping_as_before():
 
 
 def test_names_in_help_are_those_of_the_experiments():
-    assert tuple(paper.EXPERIMENTS) == comparing.EXPERIMENTS
+    assert tuple(published.EXPERIMENTS) == comparing.EXPERIMENTS
     assert reproducing.MOST_SEEDS == comparing.MOST_SEEDS
 
 
@@ -89,9 +89,9 @@ def test_completion_knows_methods_data_sets_and_files(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "digital.npz").touch()
     (tmp_path / "disks").mkdir()
-    assert list(app.complete_method("l")) == ["lfh", "lsh"]
-    assert list(app.complete_data("di")) == ["digits", "digital.npz", "disks/"]
-    assert list(app.complete_data("mnist:")) == ["mnist:train", "mnist:test"]
+    assert list(options.complete_method("l")) == ["lfh", "lsh"]
+    assert list(options.complete_data("di")) == ["digits", "digital.npz", "disks/"]
+    assert list(options.complete_data("mnist:")) == ["mnist:train", "mnist:test"]
     shell = {
         **ENVIRONMENT,
         "_GPHASH_COMPLETE": "complete_bash",
@@ -107,8 +107,8 @@ def test_completion_knows_methods_data_sets_and_files(tmp_path, monkeypatch):
     [("digits", "digits"), ("cifar10:train", "cifar10"), ("a/cats.npz", "cats"), ("photos/", "photos")],
 )
 def test_files_are_called_after_the_data(data, stem):
-    assert app.stem(data) == stem
-    assert stem in registry.DATA_SETS or ":" not in data
+    assert outputs.stem(data) == stem
+    assert stem in data_sets.DATA_SETS or ":" not in data
 
 
 def test_sizes_and_times_in_words():
@@ -123,5 +123,6 @@ def test_a_meter_speaks_after_two_seconds_and_knows_what_is_left(monkeypatch, ca
     for done in (0, 10, 50, 60, 80):
         meter(done, 100)
     assert capsys.readouterr().err == "reading: 50 of 100, about 12 s left\nreading: 80 of 100, about 6.0 s left\n"
-    shown.Meter("reading", quiet=True)(99, 100)
+    monkeypatch.setattr(shown.manner, "quiet", True)
+    shown.Meter("reading")(99, 100)
     assert capsys.readouterr().err == ""

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gphash import HammingIndex, load
-from gphash.datasets import sources
+from gphash.data import sources
 from gphash.index.parts import PartedIndex
 from tests.cli.running import COMMAND, ENVIRONMENT, gphash, inside, started
 
@@ -67,7 +67,6 @@ def test_from_loading_to_dropping(store, made, conninfo, connection):
     assert ids == wanted.ids.tolist()
     assert distances == wanted.distances.tolist()
     assert store("verify", "--name", "digits").stdout == "the store 'digits' is whole: 1,797 items\n"
-    assert "of version 1 already" in store("migrate", "--name", "digits").stdout
     drop = ("store", "drop", "--name", "digits")
     kept = started(*drop, input="n\n", code=1, **where)
     assert kept.stderr.endswith("? [y/N]\ngphash: nothing was dropped.\n")
@@ -86,11 +85,11 @@ def test_the_database_by_an_option_or_by_variables_of_libpq(made, conninfo, load
         command = [*COMMAND, "store", "info", "--name", loaded, *options]
         found = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=110)
         assert found.returncode == 0, found.stderr
-        assert found.stdout.startswith("items           1,797\n")
+        assert "items           1,797\n" in found.stdout
 
 
 def test_help_says_where_the_connection_string_comes_from(store):
-    for command in ("load", "search", "info", "verify", "migrate", "drop"):
+    for command in ("load", "search", "info", "verify", "drop"):
         said = " ".join(store(command, "--help").stdout.split())
         assert "Others can see a command line" in said
         assert "GPHASH_DATABASE" in said
@@ -127,8 +126,8 @@ def test_what_is_found_is_what_the_index_finds(store, made, loaded):
 def test_rows_are_shown_as_tables(store, made, loaded):
     np.save(made / "one.npy", sources.read("digits:test").X[:1])
     said = store("search", "digits-8.gph", "one.npy", "--name", loaded, "-k", 3).stdout.splitlines()
-    assert said[0].startswith("one.npy  ")
-    assert said[1].split() == ["rank", "id", "distance"]
+    assert said[0].split() == ["rank", "id", "distance", "bits"]
+    assert said[1].split()[0] == "one.npy"
     assert [line.split()[0] for line in said[2:5]] == ["1", "2", "3"]
     expected = store("search", "digits-8.gph", "one.npy", "--name", loaded, "-k", 1, "--ranking", "expected").stdout
     assert "." in expected.splitlines()[2].split()[2]
@@ -185,12 +184,12 @@ def test_an_index_in_a_folder_becomes_a_store_of_that_name(store, made, blocks):
     codes = load(made / "digits-8.gph").encode(np.load(made / "nine.npy"))
     assert found == index.search(codes, 7).ids.tolist()
     assert answer(store, "drop", "--name", "many.files", "--yes")["items"] == 1797
-    assert "'blocks' has no manifest.json; wanted is a folder that" in store("load", "blocks", code=1).stderr
+    assert "'blocks' has no manifest.json; give a folder that" in store("load", "blocks", code=1).stderr
 
 
 def test_blocks_are_no_queries(store, blocks, loaded):
-    said = store("search", "digits-8.gph", "blocks", "--name", loaded, code=1).stderr
-    assert said == "gphash: 'blocks' is a folder of blocks; give a file of rows, such as .npy, or a picture.\n"
+    said = store("search", "digits-8.gph", "blocks", "--name", loaded, code=2).stderr
+    assert "is a folder of blocks; give a file of rows" in said
 
 
 def test_a_wrong_table_or_key_is_named(store, made, loaded, connection):
@@ -198,18 +197,21 @@ def test_a_wrong_table_or_key_is_named(store, made, loaded, connection):
     connection.execute("CREATE TABLE goods (id bigint, name text)")
     asked = ("search", "digits-8.gph", "one.npy", "--name", loaded, "--where", "name = 'a'", "--table")
     for table in ("nope", "public.nope", "nowhere.goods"):
-        assert f"there is no table '{table}': relation" in store(*asked, table, code=1).stderr
+        said = store(*asked, table, code=1).stderr
+        assert f"no table '{table}'" in said
+        assert f'relation "{table}" does not exist' in said
     for table in ("goods", "public.goods"):
         said = store(*asked, table, "--key", "number", code=1).stderr
-        assert f"--key 'number' is no column of the table '{table}'" in said
-    assert "--key 'name' with these params is refused" in store(*asked, "goods", "--key", "name", code=1).stderr
+        assert f"--table '{table}' with --key 'number', is refused: column goods.number does not exist" in said
+    said = store(*asked, "goods", "--key", "name", code=1).stderr
+    assert "--key 'name', is refused: operator does not exist: text = bigint" in said
     connection.execute("DROP TABLE goods")
 
 
 def test_nobody_has_said_where_the_database_is(store, tmp_path, monkeypatch):
     monkeypatch.delenv("GPHASH_DATABASE")
     monkeypatch.setenv("PGHOST", str(tmp_path))
-    for command in (("load", "digits.index"), ("info", "--name", "x"), ("migrate", "--name", "x")):
+    for command in (("load", "digits.index"), ("info", "--name", "x")):
         said = store(*command, "-q", code=1).stderr
         assert said.startswith("gphash: PostgreSQL cannot be reached: ")
         assert said.endswith("Say where it is by --database, or by GPHASH_DATABASE.\n")
@@ -223,17 +225,16 @@ def test_nobody_has_said_where_the_database_is(store, tmp_path, monkeypatch):
         ("load digits.index --name numbers", 1, "--name 'numbers' is a store, or a table of one, already"),
         ("load digits.index --name numbers", 1, "drop it (gphash store drop --name numbers), or give another name."),
         ("load digits.index --name other --schema nowhere", 1, 'schema "nowhere" does not exist'),
-        ("load digits.index --name other --engine faiss", 2, "Invalid value for '--engine'"),
         ("load digits.index --name other --database secret", 1, "the connection string of the database cannot"),
         ("info --name other", 1, "there is no store 'other'"),
         ("info", 2, "Missing option '--name'"),
         ("drop --name other --yes", 1, "there is no store 'other'"),
         ("search none.gph digits --name numbers", 1, "'none.gph': no such file or directory."),
-        ("search digits-8.gph nowhere --name numbers", 1, "unknown data 'nowhere'"),
+        ("search digits-8.gph nowhere --name numbers", 2, "unknown data 'nowhere'"),
         ("search digits-8.gph wide.npy --name numbers", 1, "has 5 features a row"),
         ("search digits-8.gph digits --name numbers -k 0", 2, "Invalid value for '-k'"),
         ("search small.gph wide.npy --name numbers", 1, "codes of the model"),
-        ("search small.gph wide.npy --name numbers --ranking expected", 1, "tells no probabilities"),
+        ("search small.gph wide.npy --name numbers --ranking expected", 1, "gives no probabilities"),
         ("info --name numbers --lock-timeout 0", 2, "Invalid value for '--lock-timeout'"),
     ],
 )
@@ -263,11 +264,11 @@ def test_a_wrong_connection_string_is_one_line_without_the_password(store, datab
 
 def test_a_schema_of_a_newer_version(store, loaded, connection):
     connection.execute("UPDATE numbers_meta SET version = 99")
-    for command in ("info", "verify", "migrate"):
+    for command in ("info", "verify"):
         said = store(command, "--name", loaded, code=1).stderr
-        assert "has tables of version 99; this gphash knows 1, update it" in said
+        assert "has tables of version 99; this gphash knows 2, update it" in said
     assert "of version 99" in store("drop", "--name", loaded, "--yes", code=1).stderr
-    connection.execute("UPDATE numbers_meta SET version = 1")
+    connection.execute("UPDATE numbers_meta SET version = 2")
 
 
 def test_a_table_that_somebody_else_has_locked(store, loaded, conninfo):
@@ -275,7 +276,7 @@ def test_a_table_that_somebody_else_has_locked(store, loaded, conninfo):
         other.execute("LOCK TABLE numbers_codes")
         for command in (["verify"], ["info"], ["drop", "--yes"]):
             said = store(*command, "--name", loaded, "--lock-timeout", 0.2, code=1).stderr
-            assert "somebody else has locked what this needs for more than --lock-timeout 0.2 seconds" in said
+            assert "somebody else held a lock for more than --lock-timeout 0.2 seconds" in said
     store("verify", "--name", loaded)
 
 

@@ -6,9 +6,10 @@ import shutil
 import numpy as np
 import pytest
 
-from gphash import HammingIndex, methods
+import gphash
+from gphash import HammingIndex
 from gphash.cli import wording
-from gphash.gallery.gallery import Gallery
+from gphash.collection.collection import Collection
 from tests.cli.running import inside
 
 PYTHON = re.compile(r"\w+=(True|False|None)|\w\((?!s\))|HammingIndex|[a-z]+_[a-z]+")
@@ -27,9 +28,9 @@ def folder(tmp_path_factory):
     assert inside("index", folder / "0.gph", folder / "rows.npz", "-o", folder / "own.index").exit_code == 0
     for path in list(folder.glob("own.index*")):
         shutil.copy(path, folder / path.name.replace("own", "more"))
-    with Gallery.open(folder / "more.index", writable=True) as gallery:
-        gallery.add(features=rows[0])
-    model = methods.load(folder / "0.gph")
+    with Collection.open(folder / "more.index", writable=True) as collection:
+        collection.add(features=rows[0])
+    model = gphash.load(folder / "0.gph")
     HammingIndex.build(model.encode(rows), n_bits=8, model=model).save(folder / "plain.index")
     return folder
 
@@ -60,8 +61,8 @@ def test_errors_name_options(folder, monkeypatch, arguments, named):
     assert not PYTHON.search(found.stderr), found.stderr
 
 
-OPTIONS = {"bits": "--bits", "threads": "--threads", "writable": "--writable", "where": "--where", "model": "MODEL"}
-OPTIONS |= {"k": "-k", "read_token_file": "--read-token-file"}
+OPTIONS = {"n_bits": "--bits", "n_jobs": "--threads", "writable": "--writable", "where": "--where", "model": "MODEL"}
+OPTIONS |= {"k": "-k", "read_token": "--read-token-file"}
 
 
 @pytest.mark.parametrize(
@@ -88,7 +89,7 @@ def test_arguments_become_options_and_texts_stay(said, told):
 def test_options_are_those_of_the_command():
     from gphash.cli import searching, training
 
-    assert wording.options_of(training.fit)["bits"] == "--bits"
+    assert wording.options_of(training.fit)["n_bits"] == "--bits"
     assert wording.options_of(training.fit)["data_dir"] == "--data-dir"
     found = wording.options_of(searching.search)
-    assert [found[name] for name in ("index", "k", "model")] == ["INDEX", "-k", "--model"]
+    assert [found[name] for name in ("path", "k", "model")] == ["INDEX", "-k", "--model"]

@@ -105,11 +105,6 @@ def test_true_probabilities_are_calibrated_and_false_ones_are_not():
     assert certain.counts[1:-1].sum() == 0
 
 
-def test_shapes_must_agree():
-    with pytest.raises(ValueError, match=r"\(2, 3\) and bits \(3, 2\)"):
-        diagnostics.calibrate(np.zeros((2, 3)), np.zeros((3, 2), dtype=np.uint8))
-
-
 def test_the_dominant_code_of_a_class_is_its_commonest():
     bits = np.array([[1, 1], [0, 1], [0, 1], [1, 0], [1, 0], [0, 0]], dtype=np.uint8)
     # Of class "b", both codes are equally common: the smallest counts.
@@ -117,9 +112,3 @@ def test_the_dominant_code_of_a_class_is_its_commonest():
     classes, words = diagnostics.dominant_codes(bits, labels)
     assert classes.tolist() == ["a", "b", "c"]
     assert words.tolist() == [[0, 1], [0, 0], [1, 0]]
-    assert diagnostics.true_bits(["c", "a"], classes, words).tolist() == [[1, 0], [0, 1]]
-
-
-def test_a_class_that_training_has_not_seen_has_no_true_bits():
-    with pytest.raises(ValueError, match="labels hold 7, a class that training has not seen"):
-        diagnostics.true_bits([1, 7], np.array([1, 2]), np.zeros((2, 3), dtype=np.uint8))

@@ -13,15 +13,15 @@ from tests import reference
 def test_average_precision_is_the_mean_over_all_orders_within_ties(ranking):
     distances, relevant = np.array([d for d, _ in ranking]), np.array([r for _, r in ranking])
     expected = reference.average_precision_over_orders(distances, relevant)
-    assert metrics.average_precision_of(distances, relevant) == pytest.approx(expected, abs=1e-12, nan_ok=True)
+    assert metrics.average_precision([distances], [relevant])[0] == pytest.approx(expected, abs=1e-12, nan_ok=True)
 
 
 @given(ranking=st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=1, max_size=40), seed=st.integers(0, 99))
 def test_average_precision_does_not_depend_on_the_order_of_rows(ranking, seed):
     distances, relevant = np.array([d for d, _ in ranking]), np.array([r for _, r in ranking])
     order = np.random.default_rng(seed).permutation(len(ranking))
-    shuffled = metrics.average_precision_of(distances[order], relevant[order])
-    np.testing.assert_array_equal(metrics.average_precision_of(distances, relevant), shuffled)
+    shuffled = metrics.average_precision([distances[order]], [relevant[order]])
+    np.testing.assert_array_equal(metrics.average_precision([distances], [relevant]), shuffled)
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gphash.coding import similarity
-from gphash.evaluation import metrics, retrieval
+from gphash.evaluation import retrieval
+from gphash.evaluation.retrieval import Queries
+from gphash.supervision import similarity
 from tests import reference
 
 DEPTHS = (1, 2, 5, 17, 1000)
@@ -34,32 +35,16 @@ class Case(NamedTuple):
         made = similarity.from_tags(joint) if joint.ndim == 2 else similarity.from_labels(joint)
         return made[: len(self.marks)], made[len(self.marks) :]
 
-    def by_hamming(self, radius=2, depths=DEPTHS, n_jobs=1):
+    def queries(self):
         own, others = self.signatures()
-        database = retrieval.store(np.packbits(self.stored_bits, axis=1), others)
-        return retrieval.rank_by_hamming(
-            np.packbits(self.bits, axis=1),
-            own,
-            database,
-            self.n_bits,
-            leave_one_out=self.leave_one_out,
-            radius=radius,
-            depths=depths,
-            n_jobs=n_jobs,
-        )
+        queries = Queries(np.packbits(self.bits, axis=1), own, self.leave_one_out)
+        return queries, retrieval.store(np.packbits(self.stored_bits, axis=1), others)
+
+    def by_hamming(self, radius=2, depths=DEPTHS, n_jobs=1):
+        return retrieval.by_hamming(*self.queries(), self.n_bits, radius, depths, n_jobs)
 
     def by_expected(self, depths=DEPTHS, n_jobs=1):
-        own, others = self.signatures()
-        database = retrieval.store(np.packbits(self.stored_bits, axis=1), others)
-        return retrieval.rank_by_expected(
-            self.chances,
-            np.packbits(self.bits, axis=1),
-            own,
-            database,
-            leave_one_out=self.leave_one_out,
-            depths=depths,
-            n_jobs=n_jobs,
-        )
+        return retrieval.by_expected(self.chances, *self.queries(), depths, n_jobs)
 
     def rankings(self, distance):
         """Distances and relevance of the candidates of every query, pair by pair."""
@@ -114,24 +99,24 @@ cases = st.builds(
     spread=st.sampled_from([0.0, 0.02, 0.2, 0.5]),
     leave_one_out=st.booleans(),
 )
-depths = st.lists(st.integers(1, 40), max_size=4)
+depths = st.lists(st.integers(1, 40), max_size=4).map(sorted)
+
+
+AT_K = {"map_at_k": "average_precision_at", "precision_at_k": "precision_at", "recall_at_k": "recall_at"}
 
 
 def agrees(found, wanted):
-    """Whether every figure of a Retrieval is that of the references, one per query."""
-    np.testing.assert_allclose(found.average_precision, [one.average_precision for one in wanted], rtol=0, atol=1e-12)
-    for name in ("average_precision_at", "precision_at", "recall_at"):
-        columns = np.array([getattr(one, name) for one in wanted]).reshape(len(wanted), -1).T
-        means = [metrics.mean(column) for column in columns]
-        np.testing.assert_allclose(getattr(found, name), means, rtol=0, atol=1e-12)
+    """Whether every figure is that of the references, one per query."""
+    np.testing.assert_allclose(found["map"], [one.average_precision for one in wanted], rtol=0, atol=1e-12)
+    for name, other in AT_K.items():
+        columns = np.array([getattr(one, other) for one in wanted]).reshape(len(wanted), -1)
+        np.testing.assert_allclose(found[name], columns, rtol=0, atol=1e-12)
 
 
 def same(first, second, order=slice(None)):
-    """Whether two Retrievals are equal to the last bit, the second's queries taken in some order."""
-    for name in ("average_precision", "precision_within"):
-        np.testing.assert_array_equal(getattr(first, name), getattr(second, name)[order])
-    for name in ("average_precision_at", "precision_at", "recall_at", "depths"):
-        np.testing.assert_array_equal(getattr(first, name), getattr(second, name))
+    """Whether two measurements are equal to the last bit, the second's queries taken in some order."""
+    for name in first.keys() & second.keys():
+        np.testing.assert_array_equal(first[name], second[name][order])
 
 
 @given(case=cases, depths=depths, radius=st.integers(0, 6))
@@ -141,7 +126,7 @@ def test_rankings_by_hamming_distance_are_those_of_the_loops(case, depths, radiu
     rankings = list(case.hamming_rankings())
     agrees(found, [reference.quality_by_position(*one, depths) for one in rankings])
     within = [reference.precision_within(*one, radius) for one in rankings]
-    np.testing.assert_allclose(found.precision_within, within, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(found["precision_within_radius"], within, rtol=0, atol=1e-12)
 
 
 @given(case=cases, depths=depths)
@@ -149,7 +134,7 @@ def test_rankings_by_hamming_distance_are_those_of_the_loops(case, depths, radiu
 def test_rankings_by_expected_distance_are_those_of_the_loops(case, depths):
     found = case.by_expected(depths)
     agrees(found, [reference.quality_by_position(*one, depths) for one in case.expected_rankings()])
-    assert np.isnan(found.precision_within).all()
+    assert "precision_within_radius" not in found
 
 
 @given(
@@ -196,7 +181,7 @@ def test_the_order_of_rows_changes_no_figure(case, seed):
 def test_certain_probabilities_rank_as_hamming_distance_does(case):
     certain = case._replace(chances=case.bits.astype(np.float64))
     by_hamming, by_expected = certain.by_hamming(), certain.by_expected()
-    same(by_expected, by_hamming._replace(precision_within=by_expected.precision_within))
+    same(by_expected, by_hamming)
 
 
 @pytest.mark.parametrize("n_bits", [8, 16, 31, 64, 130])
@@ -205,7 +190,7 @@ def test_rounding_breaks_no_tie_of_nearly_certain_bits(n_bits):
     noise = np.random.default_rng(1).uniform(0, 1e-15, case.bits.shape)
     nearly = case._replace(chances=np.abs(case.bits - noise))
     by_hamming, by_expected = nearly.by_hamming(), nearly.by_expected()
-    same(by_expected, by_hamming._replace(precision_within=by_expected.precision_within))
+    same(by_expected, by_hamming)
 
 
 @pytest.mark.parametrize("n_bits", [2, 16, 48])
@@ -215,7 +200,7 @@ def test_bits_of_equal_probability_tie(n_bits):
     chances = np.full((1, n_bits), 0.1)
     bits = np.zeros((1, n_bits), dtype=np.uint8)
     case = Case(bits, chances, np.zeros(1, int), stored, (np.arange(n_bits) >= n_bits // 2).astype(int), False)
-    assert case.by_expected(depths=(1,)).precision_at[0] == 0.5
+    assert case.by_expected(depths=(1,))["precision_at_k"].tolist() == [[0.5]]
 
 
 @pytest.mark.parametrize("leave_one_out", [True, False])
@@ -227,11 +212,13 @@ def test_a_perfect_ranking_has_1(supervision, leave_one_out):
     case = Case(bits, np.abs(bits - 0.125), marks, bits, marks, leave_one_out)
     n_relevant = 8 if leave_one_out else 9
     for found in (case.by_hamming(0, (1, n_relevant, 30)), case.by_expected((1, n_relevant, 30))):
-        np.testing.assert_allclose(found.average_precision, 1, rtol=0, atol=1e-12)
-        np.testing.assert_allclose(found.average_precision_at, 1, rtol=0, atol=1e-12)
-        np.testing.assert_allclose(found.precision_at, [1, 1, n_relevant / 30], rtol=0, atol=1e-12)
-        np.testing.assert_allclose(found.recall_at, [1 / n_relevant, 1, 1], rtol=0, atol=1e-12)
-    np.testing.assert_array_equal(case.by_hamming(0).precision_within, 1)
+        np.testing.assert_allclose(found["map"], 1, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(found["map_at_k"], 1, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(
+            found["precision_at_k"], np.tile([1, 1, n_relevant / 30], (36, 1)), rtol=0, atol=1e-12
+        )
+        np.testing.assert_allclose(found["recall_at_k"], np.tile([1 / n_relevant, 1, 1], (36, 1)), rtol=0, atol=1e-12)
+    np.testing.assert_array_equal(case.by_hamming(0)["precision_within_radius"], 1)
 
 
 @pytest.mark.parametrize("n_bits", [1, 8, 70])
@@ -244,43 +231,42 @@ def test_a_constant_code_has_the_base_rate(n_bits):
     s = (r - 1) / (n - 1)
     expected = (s * n + (1 - s) * math.fsum(1 / k for k in range(1, n + 1))) / n
     for found in (case.by_hamming(n_bits, (1, 7, 50)), case.by_expected((1, 7, 50))):
-        assert found.average_precision[0] == pytest.approx(expected, abs=1e-12)
-        np.testing.assert_allclose(found.precision_at, r / n, rtol=0, atol=1e-15)
-        np.testing.assert_allclose(found.recall_at, [1 / n, 7 / n, 1], rtol=0, atol=1e-15)
-    assert case.by_hamming(n_bits).precision_within[0] == r / n
+        assert found["map"][0] == pytest.approx(expected, abs=1e-12)
+        np.testing.assert_allclose(found["precision_at_k"], r / n, rtol=0, atol=1e-15)
+        np.testing.assert_allclose(found["recall_at_k"], [[1 / n, 7 / n, 1]], rtol=0, atol=1e-15)
+    assert case.by_hamming(n_bits)["precision_within_radius"][0] == r / n
 
 
 def test_an_empty_ball_counts_0():
     case = Case(
         np.zeros((1, 8), np.uint8), np.zeros((1, 8)), np.zeros(1, int), np.ones((3, 8), np.uint8), np.zeros(3), False
     )
-    assert case.by_hamming(7).precision_within.tolist() == [0]
-    assert case.by_hamming(8).precision_within.tolist() == [1]
+    assert case.by_hamming(7)["precision_within_radius"].tolist() == [0]
+    assert case.by_hamming(8)["precision_within_radius"].tolist() == [1]
 
 
 def test_one_row_left_out_of_itself_finds_nothing():
     bits = np.ones((1, 9), dtype=np.uint8)
     case = Case(bits, np.full((1, 9), 0.75), np.zeros(1, int), bits, np.zeros(1, int), True)
     for found in (case.by_hamming(), case.by_expected()):
-        assert np.isnan(found.average_precision).tolist() == [True]
-        assert found.depths.tolist() == [0] * len(DEPTHS)
-        assert np.isnan([found.average_precision_at, found.recall_at]).all()
-        assert not found.precision_at.any()
+        assert np.isnan(found["map"]).tolist() == [True]
+        assert np.isnan([found["map_at_k"], found["recall_at_k"]]).all()
+        assert not found["precision_at_k"].any()
 
 
 def test_queries_with_nothing_to_find_are_left_out_of_means():
     bits = np.ones((4, 9), dtype=np.uint8)
     case = Case(bits, np.full((4, 9), 0.75), np.array([0, 0, 1, 2]), bits, np.array([0, 0, 1, 2]), True)
     for found in (case.by_hamming(), case.by_expected()):
-        assert np.isnan(found.average_precision).tolist() == [False, False, True, True]
-        assert found.recall_at[-1] == 1
+        assert np.isnan(found["map"]).tolist() == [False, False, True, True]
+        assert found["recall_at_k"][:2, -1].tolist() == [1, 1]
 
 
 def test_depths_beyond_the_database_are_cut():
     case = make(0, 8, 5, 20)
     for found in (case.by_hamming(depths=(3, 20, 21, 10**9)), case.by_expected(depths=(3, 20, 21, 10**9))):
-        assert found.depths.tolist() == [3, 20, 20, 20]
-        assert found.precision_at[1] == found.precision_at[3]
+        assert (found["precision_at_k"][:, 1] == found["precision_at_k"][:, 3]).all()
+        assert (found["recall_at_k"][:, 1:] == 1).all()
 
 
 @pytest.mark.parametrize("leave_one_out", [True, False])
@@ -302,5 +288,5 @@ def test_rows_are_grouped_by_code_and_signature():
 def test_more_distinct_codes_than_a_sort_key_holds_are_refused(monkeypatch):
     monkeypatch.setattr(retrieval, "INDEX_BITS", 2)
     case = make(0, 30, 2, 20)
-    with pytest.raises(ValueError, match="20 distinct codes; wanted are fewer than 4"):
+    with pytest.raises(ValueError, match="20 distinct codes; it must have fewer than 4"):
         case.by_expected()

@@ -51,8 +51,7 @@ def seal(parts, spoil=None):
         text = _sealed_again(spoil(text), parts.arrays)
     content = MAGIC + len(text).to_bytes(8, "little") + text
     content += hashlib.sha256(content).digest()
-    content += bytes(-len(content) % 64) + data
-    return content + hashlib.sha256(content).digest()
+    return content + (bytes(-len(content) % 64) + data if entries else b"")
 
 
 def _sealed_again(text, arrays):

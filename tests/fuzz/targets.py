@@ -11,15 +11,17 @@ import numpy as np
 from PIL import Image
 
 import gphash
-from gphash import GPHasher, HammingIndex, methods
-from gphash.gallery.gallery import Gallery
-from gphash.gallery.records import NoPictureError
-from gphash.index import ranking as searching
-from gphash.persistence import FormatError
+from gphash import GPHasher, HammingIndex
+from gphash.collection.collection import Collection
+from gphash.collection.records import NoPictureError
+from gphash.container import FormatError
+from gphash.hashers import methods
+from gphash.index import search as searching
+from gphash.method import kernels
 from tests import digits, reference
+from tests.collection import sources
 from tests.fuzz import oracles, sealing
 from tests.fuzz.oracles import WrongError, demand
-from tests.gallery import sources
 
 ROWS = digits.X[100:107]
 
@@ -59,10 +61,10 @@ class Models:
         small = {"n_bits": 5, "n_jobs": 1, "random_state": 0}
         for hasher in (
             GPHasher(n_inducing=12, n_starts=1, max_sweeps=3, length_scale=0.9, signal_scale=4.0, **small),
-            methods.find("fasthash")(n_trees=4, depth=2, **small),
-            methods.find("itq")(**small),
-            methods.find("sdh")(n_inducing=12, length_scale=0.9, ridge=0.01, **small),
-            methods.find("spectral")(**small),
+            methods.METHODS.find("fasthash")(n_trees=4, depth=2, **small),
+            methods.METHODS.find("itq")(**small),
+            methods.METHODS.find("sdh")(n_inducing=12, length_scale=0.9, ridge=0.01, **small),
+            methods.METHODS.find("spectral")(**small),
         ):
             hasher.fit(X, y).save(self.path, {"data": "digits", "rows": 80})
             self.bases.append(sealing.parse(self.path.read_bytes()))
@@ -144,7 +146,7 @@ class Journals:
         index.remove([3, 101, 7])
         index.add(codes(2, 2), [3, -(2**62)])
         index.remove([104])
-        index._place.close()
+        index._files.close()
         self.base = self.journal.read_bytes()
         self.records = oracles.records(self.base)
 
@@ -212,7 +214,7 @@ class Items:
         self.items = folder / "fuzzed.index.items"
         whole = sources.of_digits(30)
         model = folder / "fuzzed-model.gph"
-        methods.find("itq")(n_bits=8, random_state=0).fit(whole.X, whole.y).save(model)
+        methods.METHODS.find("itq")(n_bits=8, random_state=0).fit(whole.X, whole.y).save(model)
         coloured = np.repeat(whole.images[..., None], 3, axis=3)
         tags = np.stack([whole.y % 2 == 0, whole.y >= 5], axis=1).astype(np.uint8)
         self.bases = []
@@ -221,7 +223,7 @@ class Items:
             whole._replace(y=tags, classes=("even", "large"), images=coloured),
             sources.folder_of_pictures(folder / "pictures"),
         ):
-            Gallery.build(self.path, model, source).close()
+            Collection.build(self.path, model, source).close()
             self.bases.append(sealing.parse(self.items.read_bytes()))
         self.index = self.path.read_bytes()  # the same codes in all
         self.known = oracles.items(sealing.parse(self.index))
@@ -235,25 +237,27 @@ class Items:
         return sealing.spoilt(sealing.pick(rng, self.bases), rng)
 
     def use(self, content):
-        """Open the gallery, and ask for items, labels, pictures and neighbours."""
+        """Open the collection, and ask for items, labels, pictures and neighbours."""
         self.path.write_bytes(self.index)
         self.items.write_bytes(content)
         self.items.chmod(0o644)
-        with Gallery.open(self.path) as gallery:
+        with Collection.open(self.path) as collection:
             labels = oracles.labels(sealing.parse(content))
             for id in self.known:
-                demand(gallery.item(id).labels == labels.get(id, ()), f"item {id} has other labels")
+                demand(collection.item(id).labels == labels.get(id, ()), f"item {id} has other labels")
             first = "".join(map(str, self.known[0]))
-            for name in gallery.classes[:3]:
-                found = [(one.distance, one.id) for one in gallery.search(gallery.query(code=first), 5, allowed=name)]
+            for name in collection.classes[:3]:
+                found = [
+                    (one.distance, one.id) for one in collection.search(collection.query(code=first), 5, allowed=name)
+                ]
                 some = {id: bits for id, bits in self.known.items() if name in labels.get(id, ())}
                 ranking = reference.hamming_ranking(list(some.values()), some, self.known[0]) if some else []
                 demand(found == ranking[:5], f"items with the label {name!r} are others")
-            for bucket in gallery.buckets(3):
+            for bucket in collection.buckets(3):
                 demand(sum(bucket.labels.values()) >= 0, "labels of a bucket cannot be counted")
             for id in (0, 29):
                 try:
-                    shown = gallery.picture(id).content
+                    shown = collection.picture(id).content
                 except NoPictureError:
                     continue
                 pixels = oracles.pixels(sealing.parse(content), id)
@@ -281,13 +285,13 @@ class Checkpoints:
             if sweep.number == max(stop, 1):
                 raise KeyboardInterrupt
 
-        from gphash.checkpoint import Keeper
+        from gphash.method.checkpoint import Keeper
 
         write, due = Keeper.write, stop == 0
         try:
             if due:  # what was chosen, and nothing else
                 Keeper.write = lambda keeper: None if keeper.path.exists() else write(keeper)
-            GPHasher(**self.settings, checkpoint=self.path, callback=callback).fit(self.X, self.y)
+            GPHasher(**self.settings).fit(self.X, self.y, checkpoint=self.path, callback=callback)
         except KeyboardInterrupt:
             pass
         finally:
@@ -305,7 +309,7 @@ class Checkpoints:
         """Go on with training."""
         self.path.write_bytes(content)
         try:
-            hasher = GPHasher(**self.settings, checkpoint=self.path).fit(self.X, self.y)
+            hasher = GPHasher(**self.settings).fit(self.X, self.y, checkpoint=self.path)
         except ValueError as error:
             if "belongs to another run" in str(error):
                 demand(sealing.parse(content).header["meta"].get("run") != self.run, "the run is the same")
@@ -314,7 +318,7 @@ class Checkpoints:
         parts, function = sealing.parse(content), hasher.hash_function_
         demand(np.array_equal(function.Z, parts.arrays["Z"]), "other inducing inputs than those of the checkpoint")
         kernel = parts.header["meta"]["kernel"]
-        demand(list(function.kernel) == [kernel["length_scale"], kernel["signal_scale"]], "another kernel")
+        demand(kernels.to_meta(function.kernel) == kernel, "another kernel")
         for name in ("weights", "uncertainty"):
             demand(bool(np.isfinite(getattr(function, name)).all()), f"{name} that are not finite")
         chances = hasher.bit_probabilities(ROWS)

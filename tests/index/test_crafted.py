@@ -5,9 +5,9 @@ import contextlib
 import numpy as np
 import pytest
 
-from gphash import HammingIndex, persistence
+from gphash import HammingIndex, container
+from gphash.container import FormatError
 from gphash.index import journal, storage
-from gphash.persistence import FormatError
 from tests.fuzz import targets
 
 
@@ -17,7 +17,7 @@ def write(path, n_bits=6, codes=(0x0400, 0x8000), starts=(0, 2, 3), ids=(0, 5, 1
         "starts": np.array(starts, np.uint32),
         "ids": np.array(ids, np.int64),
     }
-    persistence.write(path, storage.KIND, {"n_bits": n_bits, "model": None, "folded": None, **meta}, arrays)
+    container.write(path, storage.KIND, {"n_bits": n_bits, "model": None, "folded": None, **meta}, arrays)
 
 
 WIDE = {"n_bits": 70, "dtype": np.uint64}
@@ -65,9 +65,9 @@ def test_wide_codes_that_differ_in_their_last_word_are_opened(tmp_path):
 @pytest.mark.parametrize("name", ["n_bits", "model", "folded", "codes", "starts", "ids"])
 def test_an_index_without_a_field_is_refused(tmp_path, name):
     write(tmp_path / "a")
-    stored = persistence.read(tmp_path / "a")
+    stored = container.read(tmp_path / "a")
     parts = [{key: value for key, value in part.items() if key != name} for part in (stored.meta, stored.arrays)]
-    persistence.write(tmp_path / "a", storage.KIND, *parts)
+    container.write(tmp_path / "a", storage.KIND, *parts)
     with pytest.raises(FormatError, match=f"a' cannot be used: the field '{name}'.* is missing"):
         HammingIndex.open(tmp_path / "a")
 
@@ -102,7 +102,7 @@ JOURNALS = {
 def saved(tmp_path):
     path = tmp_path / "items.index"
     HammingIndex.build(targets.codes(0, 20), n_bits=N_BITS).save(path)
-    journal.create(path.with_name("items.index.journal"), bytes.fromhex(persistence.describe(path).fingerprint), path)
+    journal.create(path.with_name("items.index.journal"), bytes.fromhex(container.describe(path).fingerprint), path)
     return path
 
 

@@ -18,12 +18,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from gphash import HammingIndex, files, persistence
-from gphash.hamming import packing
+from gphash import HammingIndex, container, files
+from gphash.codes import packing
+from gphash.container import FormatError
 from gphash.index import buckets as bucketing
 from gphash.index import journal, storage
-from gphash.persistence import FormatError
-from tests.test_persistence import with_header
+from tests.test_container import with_header
 
 N_BITS = 12
 
@@ -47,7 +47,7 @@ def codes(seed, n, n_bits=N_BITS):
 
 def abandon(index):
     """Leave an index as a process that ends without closing it does."""
-    index._place.close()
+    index._files.close()
 
 
 def journal_of(path):
@@ -87,12 +87,12 @@ def test_round_trip(tmp_path, n_bits, ids, model, writable):
     path = tmp_path / "a"
     index = HammingIndex.build(codes(len(ids), len(ids), n_bits), ids, n_bits=n_bits, model=model)
     mark = index.save(path)
-    assert mark == persistence.describe(path).fingerprint
+    assert mark == container.describe(path).fingerprint
     with HammingIndex.open(path, writable=writable) as opened:
         assert contents(opened) == contents(index)
         assert (opened.n_bits, opened.model, len(opened)) == (n_bits, model, len(ids))
         assert opened.stats()[:4] == index.stats()[:4]
-    assert mark == persistence.describe(path).fingerprint
+    assert mark == container.describe(path).fingerprint
 
 
 def test_an_opened_index_searches_in_its_file(path):
@@ -167,9 +167,9 @@ def test_a_second_writer_is_refused(path):
             HammingIndex.build(codes(0, 2), n_bits=N_BITS).save(path)
         program = (
             "import sys; from gphash.index import storage\n"
-            "try: storage.open_index(sys.argv[1], True)\n"
+            "try: storage.open_files(sys.argv[1], True)\n"
             "except storage.LockedError: print('locked')\n"
-            "print(len(storage.open_index(sys.argv[1], False).buckets.ids))"
+            "print(len(storage.open_files(sys.argv[1], False).buckets.ids))"
         )
         run = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True)
         assert run.stdout.split() == ["locked", "40"]
@@ -202,26 +202,26 @@ def test_compaction_folds_the_journal_in(busy):
     path, found = busy
     with HammingIndex.open(path, writable=True) as index:
         mark = index.compact()
-        assert persistence.describe(path).fingerprint == mark
+        assert container.describe(path).fingerprint == mark
         assert contents(index) == stored(path) == found
         assert journal_of(path).stat().st_size == journal.START
         index.remove([0])
         assert 0 not in stored(path)
-        assert index.save(path) == persistence.describe(path).fingerprint != mark
+        assert index.save(path) == container.describe(path).fingerprint != mark
         assert journal_of(path).stat().st_size == journal.START
     assert stored(path) == {number: code for number, code in found.items() if number}
 
 
 def test_a_journal_grown_large_is_folded_in(path, monkeypatch):
     monkeypatch.setattr(storage, "LARGE", 1000)
-    first = persistence.describe(path).fingerprint
+    first = container.describe(path).fingerprint
     with HammingIndex.open(path, writable=True) as index:
         for step in range(60):
             index.add(codes(step, 2), [1000 + 2 * step, 1001 + 2 * step])
             assert journal_of(path).stat().st_size <= journal.START + max(1000, path.stat().st_size // 2)
         index.remove(range(20))
         found = contents(index)
-    assert persistence.describe(path).fingerprint != first
+    assert container.describe(path).fingerprint != first
     assert sorted(stored(path)) == [*range(20, 40), *range(1000, 1120)]
     assert stored(path) == found
 
@@ -272,7 +272,7 @@ def interrupt(*_, **__):
 @pytest.mark.parametrize(
     ("module", "name"),
     [
-        (persistence, "_write_stream"),
+        (os, "fsync"),
         (os, "replace"),
         (files, "sync_folder"),
         (journal, "create"),
@@ -508,7 +508,7 @@ def test_another_byte_order_is_refused(path):
     data = path.read_bytes()
     entries = [
         {"name": name, "dtype": entry.dtype.replace("<", ">"), "shape": entry.shape, "offset": entry.offset}
-        for name, entry in persistence.describe(path).arrays.items()
+        for name, entry in container.describe(path).arrays.items()
     ]
     path.write_bytes(with_header(data, arrays=entries))
     with pytest.raises(FormatError, match="dtype '>"):
@@ -518,7 +518,7 @@ def test_another_byte_order_is_refused(path):
 def test_newer_formats_are_refused(busy):
     path, found = busy
     data, beside = path.read_bytes(), journal_of(path).read_bytes()
-    path.write_bytes(with_header(data, format_version=persistence.FORMAT_VERSION + 1))
+    path.write_bytes(with_header(data, format_version=container.FORMAT_VERSION + 1))
     with pytest.raises(FormatError, match="newer"):
         HammingIndex.open(path)
     path.write_bytes(data)
@@ -534,7 +534,7 @@ def test_files_that_are_no_index_are_refused(path):
     with pytest.raises(FormatError, match="no journal"):
         HammingIndex.open(path)
     journal_of(path).unlink()
-    persistence.write(path, "model", {}, {})
+    container.write(path, "model", {}, {})
     with pytest.raises(FormatError, match="holds 'model'"):
         HammingIndex.open(path)
     path.write_bytes(b"something else")
@@ -710,9 +710,9 @@ def test_a_foreign_journal_is_not_deleted(tmp_path):
 def test_arrays_that_do_not_go_together_are_refused(tmp_path, name, value):
     arrays = {"codes": np.zeros(1, np.uint16), "starts": np.array([0, 3], np.uint32), "ids": np.arange(3)}
     meta = {"n_bits": N_BITS, "model": None, "folded": None}
-    persistence.write(tmp_path / "good", storage.KIND, meta, arrays)
+    container.write(tmp_path / "good", storage.KIND, meta, arrays)
     assert len(HammingIndex.open(tmp_path / "good")) == 3
-    persistence.write(tmp_path / "bad", storage.KIND, meta, {**arrays, name: value})
+    container.write(tmp_path / "bad", storage.KIND, meta, {**arrays, name: value})
     with pytest.raises(FormatError, match=r"bad' cannot be used: .*; build the index again"):
         HammingIndex.open(tmp_path / "bad")
 

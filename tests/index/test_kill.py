@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from gphash import HammingIndex
-from gphash.hamming import packing
+from gphash.codes import packing
 from gphash.index import storage
 from tests.index.test_durability import contents
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from gphash import HammingIndex
-from gphash.hamming import packing
-from gphash.index import array_scan, contents, costs, ranking, scan
-from gphash.index.filters import Where
+from gphash.codes import packing
+from gphash.index import contents, rankings, scan, search, sorting
+from gphash.index.contents import Where
 from tests import reference
 
 FAR = 2**62
@@ -44,8 +44,8 @@ def assert_ball(found, row, wanted, radius):
 
 def assert_all_as_brute_force(*asked, **filtered):
     """Every way to search, in numpy and compiled."""
-    for module in (array_scan, scan):
-        with mock.patch.object(ranking.scanner, "choose", lambda *_, module=module: module):
+    for compiled in (False, True):
+        with mock.patch.object(search.scanner, "is_worth_it", lambda *_, compiled=compiled: compiled):
             assert_as_brute_force(*asked, **filtered)
 
 
@@ -307,23 +307,23 @@ def test_expected_distances_are_whole_multiples_of_a_unit():
     wanted = reference.expected_ranking(bits, [4, 3, 2, 1], chances[0])
     found = index.search_expected(chances, 4)
     assert_expected(found.ids[0], found.distances[0], wanted, 4)
-    units = np.rint((found.distances[0] - found.distances[0, 0]) / costs.UNIT)
+    units = np.rint((found.distances[0] - found.distances[0, 0]) / rankings.UNIT)
     assert np.abs(np.diff(units[1:])).max() <= 1
 
 
 def test_the_heap_has_room_for_what_is_pushed(monkeypatch):
     """Compiled code does not check the bounds of its arrays; the same code in Python does."""
     for name in ("_push", "_pop"):
-        monkeypatch.setattr(scan, name, getattr(scan, name).py_func)
+        monkeypatch.setattr(sorting, name, getattr(sorting, name).py_func)
+    monkeypatch.setattr(scan, "admit", scan.admit.py_func)
     bits = some_bits(22, 200, 16)
     whole = HammingIndex.build(packing.pack(bits))._contents.whole()
-    nothing, chosen, costs = np.empty(0, np.int64), np.empty(200, np.int32), np.empty(200, np.int64)
+    chosen, costs = np.empty(200, np.int32), np.empty(200, np.int64)
+    ((arrays, _),) = search.pieces_of(contents.Contents((contents.Part(whole),)), None)
     for k in (1, 2, 5, 50):
         weights = np.random.default_rng(k).integers(0, 2**40, 16)
         mode = np.zeros(1, np.uint16)
-        n = scan.nearest_expected.py_func(
-            whole.codes, whole.starts, nothing, whole.same, whole.value, mode, weights, k, chosen, costs
-        )
+        n = scan.nearest_expected.py_func(arrays, mode, weights, k, chosen, costs)
         wanted = sorted((bits * weights).sum(axis=1).tolist())[:k]
         sizes = np.diff(whole.starts.astype(int))[chosen[:n]]
         assert sorted(np.repeat(costs[:n], sizes).tolist())[:k] == wanted
@@ -443,22 +443,22 @@ ENDS = [(-(2**63), -(2**63) + 5000), (2**63 - 5000, 2**63 - 1)]
 
 
 @pytest.mark.parametrize(("low", "high"), [*RANGES, *ENDS])
-@pytest.mark.parametrize("n", [0, 1, scan.MANY - 1, scan.MANY, 3000])
+@pytest.mark.parametrize("n", [0, 1, sorting.MANY - 1, sorting.MANY, 3000])
 def test_ids_are_sorted_whatever_their_range(low, high, n):
     rng = np.random.default_rng(0)
     distinct = np.unique(rng.integers(low, high, 2 * n, endpoint=True))
     ids = rng.permutation(distinct)[:n]
     wanted = np.sort(ids)
-    scan._sort_ids(ids, len(ids))
+    sorting.sort_ids(ids, len(ids))
     np.testing.assert_array_equal(ids, wanted)
 
 
 ASK = """
 import numpy as np
 from gphash import HammingIndex
-from gphash.index import ranking
-from gphash.hamming import packing
-ranking.scanner.compiled = True  # however little there is to do
+from gphash.index import search
+from gphash.codes import packing
+search.scanner.compiled = True  # however little there is to do
 rng = np.random.default_rng(0)
 bits = rng.integers(0, 2, (3000, 12))
 index = HammingIndex.build(packing.pack(bits), rng.permutation(10**6)[:3000], n_bits=12)
@@ -525,12 +525,12 @@ def test_little_work_is_not_compiled(tmp_path):
 import sys
 import numpy as np
 from gphash import HammingIndex
-from gphash.index import ranking
+from gphash.index import search
 codes = np.random.default_rng(0).integers(0, 256, (1000, 2), np.uint8)
 index = HammingIndex.build(codes)
 index.search(codes[:3]), index.within(codes[:3]), index.search_expected(np.full((3, 16), 0.25))
 assert not {"numba", "scipy"} & set(sys.modules), "little work"
-ranking.PATIENCE = 10
+search.PATIENCE = 10
 index.search(codes[:3])
 assert "numba" in sys.modules, "much work"
 """
@@ -548,9 +548,10 @@ def test_forged_buckets_do_not_lead_out_of_the_arrays():
     beyond = np.full_like(whole.starts, 10**6)
     beyond[0], wild = 0, np.arange(len(whole.starts), dtype=np.uint32)[::-1].copy()
     with contextlib.ExitStack() as stack:
-        for name, value in vars(scan).items():
-            if hasattr(value, "py_func"):
-                stack.enter_context(mock.patch.object(scan, name, value.py_func))
+        for module in (sorting, scan):
+            for name, value in list(vars(module).items()):
+                if hasattr(value, "py_func"):
+                    stack.enter_context(mock.patch.object(module, name, value.py_func))
         stack.enter_context(mock.patch.object(scan, "popcount", lambda word: int(word).bit_count()))
         for codes, starts in ((forged_codes, whole.starts), (whole.codes, beyond), (whole.codes, wild)):
             arrays = (codes, starts, whole.ids, *nothing, ~whole.same * 0 + 0xFFFF, codes[: len(whole.same)])
@@ -565,10 +566,10 @@ def test_warming_up_compiles_what_searches_use():
     rng = np.random.default_rng(3)
     codes = rng.integers(0, 256, (50, 2), dtype=np.uint8)
     for index in (HammingIndex.build(codes), HammingIndex.build(codes[:0], n_bits=16)):
-        with mock.patch.object(ranking.scanner, "compiled", False):
+        with mock.patch.object(search.scanner, "compiled", False):
             index.warm()
-            assert ranking.scanner.compiled
-            assert not ranking.scanner.warming
+            assert search.scanner.compiled
+            assert not search.scanner.warming
             functions = (scan.search_many, scan.search_many_expected, scan.balls, scan.emit_balls)
             before = [len(function.signatures) for function in functions]
             if not len(index):
@@ -579,11 +580,11 @@ def test_warming_up_compiles_what_searches_use():
 
 
 def test_nobody_waits_for_the_compiler_while_another_thread_warms_up(monkeypatch):
-    monkeypatch.setattr(ranking.scanner, "compiled", False)
-    monkeypatch.setattr(ranking, "PATIENCE", 0)
+    monkeypatch.setattr(search.scanner, "compiled", False)
+    monkeypatch.setattr(search, "PATIENCE", 0)
     index = HammingIndex.build(np.zeros((4, 1), np.uint8))
-    parts = ranking.parts_of(index._contents, None)
-    with ranking.scanner.getting_ready():
-        assert ranking.scanner.choose(parts, 1) is array_scan
-    assert ranking.scanner.compiled
-    assert ranking.scanner.choose(parts, 1) is scan
+    pieces = search.pieces_of(index._contents, None)
+    with search.scanner.getting_ready():
+        assert not search.scanner.is_worth_it(pieces, 1)
+    assert search.scanner.compiled
+    assert search.scanner.is_worth_it(pieces, 1)

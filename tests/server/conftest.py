@@ -17,15 +17,15 @@ import pytest
 import uvicorn
 
 from gphash import GPHasher
-from gphash.datasets import sources
-from gphash.gallery.gallery import Gallery
+from gphash.collection.collection import Collection
+from gphash.data import sources
 from gphash.server.service import create_app
-from gphash.server.settings import Settings
+from gphash.server.settings import ServiceSettings
 from tests.digits import QUICK
 
 N_BITS = 16
 START = "import json, sys; from gphash.server import service, settings; "
-START += "service.run(sys.argv[1], settings.Settings(**json.loads(sys.argv[2])))"
+START += "service.run(sys.argv[1], settings.ServiceSettings(**json.loads(sys.argv[2])))"
 
 
 @pytest.fixture(scope="session")
@@ -35,7 +35,7 @@ def built(tmp_path_factory):
     source = sources.read("digits")
     hasher = GPHasher(**{**QUICK, "n_bits": N_BITS}).fit(source.X[:500], source.y[:500])
     hasher.save(folder / "digits.gph")
-    Gallery.build(folder / "digits.index", folder / "digits.gph", source).close()
+    Collection.build(folder / "digits.index", folder / "digits.gph", source).close()
     return folder
 
 
@@ -49,7 +49,7 @@ def index(built, tmp_path):
 @contextlib.contextmanager
 def serving(path, **settings):
     """A client of the service in a thread, on a free port."""
-    app = create_app(path, Settings(**{"watch_seconds": 0, **settings}))
+    app = create_app(path, ServiceSettings(**{"watch_seconds": 0, **settings}))
     config = uvicorn.Config(app, port=0, log_config=None, access_log=False, ws="none", timeout_graceful_shutdown=5)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)

@@ -12,7 +12,7 @@ import pytest
 
 from gphash.server import logs
 from gphash.server.service import create_app
-from gphash.server.settings import Settings
+from gphash.server.settings import ServiceSettings
 from tests.server.conftest import error_of
 from tests.server.test_limits import ask
 
@@ -21,12 +21,12 @@ QUIET = {"hosts": ("localhost",), "log_requests": False}
 
 @pytest.fixture(scope="module")
 def app(built):
-    return create_app(built / "digits.index", Settings(**QUIET))
+    return create_app(built / "digits.index", ServiceSettings(**QUIET))
 
 
 @pytest.fixture
 def writable(index):
-    app = create_app(index, Settings(writable=True, **QUIET))
+    app = create_app(index, ServiceSettings(writable=True, **QUIET))
     yield app
     app.state.service.shelf.close()
 
@@ -74,7 +74,7 @@ def test_head_where_there_is_no_get(app):
 
 def test_a_picture_that_is_too_large_keeps_the_connection(built):
     """All of it has come: there is nothing to wait for, and nothing that could be taken for another request."""
-    app = create_app(built / "digits.index", Settings(max_picture_pixels=50, **QUIET))
+    app = create_app(built / "digits.index", ServiceSettings(max_picture_pixels=50, **QUIET))
     answer = ask(app, "POST", "/search", files={"picture": b"P5 8 8 255\n" + bytes(64)})
     assert error_of(answer, 413)[0] == "picture_too_large"
     assert "connection" not in answer.headers
@@ -131,7 +131,7 @@ def test_a_log_that_cannot_be_written_costs_no_answer(built, monkeypatch):
         def write(self, text):
             raise OSError(errno.ENOSPC, "no space")
 
-    app = create_app(built / "digits.index", Settings(hosts=("localhost",)))
+    app = create_app(built / "digits.index", ServiceSettings(hosts=("localhost",)))
     monkeypatch.setattr(sys, "stderr", Full())
     assert ask(app, "GET", "/items/7").status_code == 200
 

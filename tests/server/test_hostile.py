@@ -7,7 +7,7 @@ import pytest
 
 from gphash.server import logs
 from gphash.server.service import create_app
-from gphash.server.settings import Settings
+from gphash.server.settings import ServiceSettings
 from tests.server.conftest import error_of
 from tests.server.test_limits import ask, head
 
@@ -32,7 +32,7 @@ BODIES = [
 
 @pytest.fixture
 def app(index):
-    app = create_app(index, Settings(writable=True, hosts=("localhost",), log_requests=False))
+    app = create_app(index, ServiceSettings(writable=True, hosts=("localhost",), log_requests=False))
     yield app
     app.state.service.shelf.close()
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from gphash.server.service import create_app
-from gphash.server.settings import Settings
+from gphash.server.settings import ServiceSettings
 from tests.server.conftest import serving
 
 
@@ -72,7 +72,7 @@ def test_answers_are_as_described(api, path, method, mode):
     ],
 )
 def test_tokens_are_described(built, tokens, reading, writing):
-    described = create_app(built / "digits.index", Settings(**tokens)).openapi()
+    described = create_app(built / "digits.index", ServiceSettings(**tokens)).openapi()
     assert described["components"]["securitySchemes"] == {"token": {"type": "http", "scheme": "bearer"}}
     routes = described["paths"]
     for operation in (routes["/search"]["post"], routes["/items/{id}"]["get"], routes["/metrics"]["get"]):

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from gphash import GPHasher
-from gphash.datasets import sources
-from gphash.gallery.gallery import Gallery
+from gphash.collection.collection import Collection
+from gphash.data import sources
 from tests.digits import QUICK
 
 selenium = pytest.importorskip("selenium", reason="the page is tested with selenium")
@@ -29,7 +29,7 @@ from selenium.webdriver.common.by import By  # noqa: E402
 from selenium.webdriver.common.keys import Keys  # noqa: E402
 
 from gphash.server.service import create_app  # noqa: E402
-from gphash.server.settings import Settings  # noqa: E402
+from gphash.server.settings import ServiceSettings  # noqa: E402
 
 pytestmark = pytest.mark.slow
 HOSTILE = '<b class="hostile">3</b><img src=x onerror="document.title=1">'
@@ -43,7 +43,7 @@ def serving(path, **settings):
     """The address of a service in a thread of its own."""
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
-        app = create_app(path, Settings(watch_seconds=0, log_requests=False, **settings))
+        app = create_app(path, ServiceSettings(watch_seconds=0, log_requests=False, **settings))
         # Without a proper end of its open connections the server would wait for the browser to hang up.
         server = uvicorn.Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
@@ -86,19 +86,19 @@ def source():
 
 
 @pytest.fixture(scope="module")
-def galleries(tmp_path_factory, source):
+def collections(tmp_path_factory, source):
     """Two indexes of the same model: digits with pictures, and digits as plain rows."""
     folder = tmp_path_factory.mktemp("page")
     GPHasher(**{**QUICK, "n_bits": 16}).fit(source.X, source.y).save(folder / "digits.gph")
     plain = source._replace(images=None, descriptor=None)
     for name, rows in {"digits": source, "plain": plain}.items():
-        Gallery.build(folder / f"{name}.index", folder / "digits.gph", rows).close()
+        Collection.build(folder / f"{name}.index", folder / "digits.gph", rows).close()
     return folder
 
 
 @pytest.fixture(scope="module")
-def address(galleries):
-    with serving(galleries / "digits.index") as address:
+def address(collections):
+    with serving(collections / "digits.index") as address:
         yield address
 
 
@@ -446,8 +446,8 @@ def test_labels_are_text(page, source):
     assert page.run("return document.title") != "1"
 
 
-def test_a_token_is_asked_for_and_kept(browser, galleries):
-    with serving(galleries / "digits.index", read_token="open-sesame") as address:
+def test_a_token_is_asked_for_and_kept(browser, collections):
+    with serving(collections / "digits.index", read_token="open-sesame") as address:
         page = Page(browser, address).open("#id=5")
         until(lambda: page.one("#token-dialog").is_displayed())
         page.one("#token").send_keys("wrong", Keys.ENTER)
@@ -461,8 +461,8 @@ def test_a_token_is_asked_for_and_kept(browser, galleries):
         assert not page.one("#token-dialog").is_displayed()
 
 
-def test_without_pictures_the_bits_are_shown(browser, galleries):
-    with serving(galleries / "plain.index") as address:
+def test_without_pictures_the_bits_are_shown(browser, collections):
+    with serving(collections / "plain.index") as address:
         page = Page(browser, address).open("#id=5").shows("item 5")
         assert not page.one("#pick").is_displayed()
         assert page.all("#grid img") == []
@@ -470,8 +470,8 @@ def test_without_pictures_the_bits_are_shown(browser, galleries):
         assert page.text("#uncertain") == "This query has no probabilities."
 
 
-def test_a_service_that_is_gone_is_told(browser, galleries):
-    with serving(galleries / "digits.index") as address:
+def test_a_service_that_is_gone_is_told(browser, collections):
+    with serving(collections / "digits.index") as address:
         page = Page(browser, address).open("#id=5").shows("item 5")
     page.press("r")
     assert "does not answer" in page.error()

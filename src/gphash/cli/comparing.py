@@ -1,130 +1,154 @@
-"""Commands that compare methods: compare, reproduce."""
+"""Commands that do many things in one: compare, reproduce, demo."""
 
+import inspect
+import shlex
+import shutil
 import sys
+from collections import Counter
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-from gphash import methods
-from gphash.cli import app, shown
-from gphash.cli.app import Argument, DataDir, Debug, Exit, Option
-from gphash.datasets import registry
-from gphash.datasets.progress import bar
+from typer import Argument, Exit, Option
+
+from gphash.cli import app, options, outputs, searching, shown, training
+from gphash.cli.options import DataDir, Seed, Set, Threads, output, whole
+from gphash.data.known import data_sets
+from gphash.hashers import methods
 
 if TYPE_CHECKING:
-    from gphash.experiments.cells import Failure
-    from gphash.experiments.table import Table
+    from gphash.paper.cells import Failure
 
-# As gphash.experiments has them, which takes long to import; a test compares.
+# As gphash.paper has them, which takes long to import; a test compares.
 EXPERIMENTS = ("table1", "bands", "figure-map", "figure-pr", "figure-toy")
 MOST_SEEDS = 10
 
+DATA = f"Data set: {', '.join(data_sets.DATA_SETS)}; or a folder of pictures, a sub-folder a class."
+METHODS = f"Methods, separated by commas, or all: {', '.join(methods.METHODS)}."
+EXPERIMENT = f"Any of {', '.join(EXPERIMENTS)}; all if none is named."
 
-@app.command("gphash compare digits --methods gph,sdh,lsh --bits 8,16 --seeds 3", interrupted=lambda given: app.AGAIN)
+Data = Annotated[str, Argument(metavar="DATA", help=DATA, autocompletion=options.complete_data)]
+Methods = Annotated[str, Option("--methods", help=METHODS)]
+Lengths = Annotated[str, Option("--bits", help="Lengths of codes, separated by commas.")]
+Seeds = Annotated[int, whole("--seeds", help="How many seeds: 0, 1, …")]
+Rows = Annotated[int | None, whole("--rows", least=2, help="Train on so many random rows only.")]
+Results = Annotated[Path | None, output("Folder of results; results-DATA if not given.")]
+Experiments = Annotated[list[str] | None, Argument(metavar="EXPERIMENT", help=EXPERIMENT)]
+Quick = Annotated[bool, Option("--quick", help="A small version, in minutes.")]
+FewSeeds = Annotated[int | None, whole("--seeds", most=MOST_SEEDS, help="Seeds; if not given, 3 for table1, else 1.")]
+PaperResults = Annotated[Path | None, output("Folder of results; results or results-quick if not given.")]
+DemoOutput = Annotated[Path, output("Folder where everything is written.")]
+
+going_on = partial(app.command, interrupted=lambda given: app.AGAIN, has_json=False)
+
+
+@going_on("gphash compare digits --methods gph,sdh,lsh --bits 8,16 --seeds 3")
 def compare(
-    data: Annotated[
-        str,
-        Argument(
-            help=f"Data set: {', '.join(registry.DATA_SETS)}; or a folder of pictures, a sub-folder a class.",
-            autocompletion=app.complete_data,
-        ),
-    ],
-    method: Annotated[
-        str, Option("--methods", help=f"Methods, separated by commas, or all: {', '.join(methods.METHODS)}.")
-    ] = "all",
-    bits: Annotated[str, Option(help="Lengths of codes, separated by commas.")] = "8,16,32,64",
-    seeds: Annotated[int, Option(min=1, help="Runs with seeds 0, 1, …")] = 3,
-    rows: Annotated[int | None, Option(min=2, help="Train on so many random rows only.")] = None,
-    option: Annotated[
-        list[str] | None,
-        Option(
-            "--set", help="NAME=VALUE: a parameter for every method that knows it, such as n_inducing=300; repeatable."
-        ),
-    ] = None,
-    output: Annotated[
-        Path | None, Option("--output", "-o", help="Folder of results; results-DATA if not given.")
-    ] = None,
+    data: Data,
+    method: Methods = "all",
+    n_bits: Lengths = "8,16,32,64",
+    seeds: Seeds = 3,
+    rows: Rows = None,
+    option: Set = None,
+    path: Results = None,
     data_dir: DataDir = None,
-    debug: Debug = False,
 ) -> None:
     """Train and measure methods side by side.
 
     The protocol is that of the paper: leave one out within the test rows. Every cell (method, bits, seed) is a file in
     the folder of results. A run that was interrupted goes on where it stopped, and a finished cell is never run twice.
+    With --set, a parameter goes to every method that knows it.
     """
-    from gphash.experiments import cells as running
-    from gphash.experiments import compare as comparing
-    from gphash.experiments.cells import Folder
+    from gphash.paper import cells
+    from gphash.paper import compare as comparing
 
-    names = list(methods.METHODS) if method == "all" else app.words("methods", method)
-    lengths = [app.number("bits", word) for word in app.words("bits", bits)]
-    settings = app.settings(option)
-    comparing.check_options(names, settings)
-    grid = comparing.grid(data, names, lengths, seeds, rows, None, settings)
-    running.check(grid)
-    comparing.check_data(data)
-    folder = Folder(output or Path(f"results-{Path(data).name}"))
-    with shown.cells() as watch:
-        failures = running.run(grid, folder, lambda name: comparing.load(name, data_dir, bar(sys.stderr, name)), watch)
-    for one in comparing.tables(grid, folder):
-        _print_table(one)
-    _finish(comparing.write(grid, folder), failures, len(grid))
+    names = list(methods.METHODS) if method == "all" else options.words("methods", method)
+    lengths = [options.number(word) for word in options.words("bits", n_bits)]
+    settings = options.settings(option)
+    with app.usage():
+        comparing.check_options(names, settings)
+        grid = comparing.grid(data, names, lengths, seeds, rows, None, settings)
+        cells.check(grid)
+        comparing.check_data(data)
+    folder = cells.Folder(path or Path(f"results-{Path(data).name}"))
+    with shown.Meter(f"reading {data}") as meter:
+        failures = cells.run(grid, folder, lambda name: comparing.load(name, data_dir, meter), meter.cell)
+    for table in comparing.tables(grid, folder):
+        if table.rows:
+            shown.say(table.title, "italic")
+            texts: list[list[Any]] = [list(row) for row in table.rows]
+            for number, place in table.best:
+                texts[number][place] = shown.strong(texts[number][place])
+            shown.table(table.columns, texts)
+            shown.say("")
+    _finish(comparing.write(grid, folder), failures, len(failures) == len(grid))
 
 
-@app.command("gphash reproduce --quick", "gphash reproduce table1 --seeds 3", interrupted=lambda given: app.AGAIN)
+@going_on("gphash reproduce --quick", "gphash reproduce table1 --seeds 3")
 def reproduce(
-    experiments: Annotated[
-        list[str] | None, Argument(help=f"Any of {', '.join(EXPERIMENTS)}; all if none is named.")
-    ] = None,
-    quick: Annotated[bool, Option("--quick", help="A small version, in minutes.")] = False,
-    seeds: Annotated[
-        int | None, Option(min=1, max=MOST_SEEDS, help="Seeds; 3 for the table and 1 for figures if not given.")
-    ] = None,
-    output: Annotated[
-        Path | None, Option("--output", "-o", help="Folder of results; results, or results-quick, if not given.")
-    ] = None,
+    experiments: Experiments = None,
+    quick: Quick = False,
+    seeds: FewSeeds = None,
+    path: PaperResults = None,
     data_dir: DataDir = None,
-    debug: Debug = False,
 ) -> None:
     """Run the paper's experiments.
 
     They end in one self-contained report.html. The full version takes some two hours on two cores; it can be
     interrupted, and goes on where it stopped.
     """
-    from gphash.experiments import cells as running
-    from gphash.experiments import paper
-    from gphash.experiments import reproduce as reproducing
-    from gphash.experiments.cells import Folder
+    from gphash.paper import cells, published
+    from gphash.paper import reproduce as reproducing
 
-    names = experiments or list(paper.EXPERIMENTS)
-    for name in names:
-        paper.find(name)
-    folder = Folder(output or Path("results-quick" if quick else "results"))
-    with shown.cells() as watch:
-        written, failures = reproducing.run(names, folder, quick, seeds, data_dir, watch, bar(sys.stderr, "data"))
+    names = experiments or list(published.EXPERIMENTS)
+    with app.usage():
+        for name in names:
+            published.find(name)
+    folder = cells.Folder(path or Path("results-quick" if quick else "results"))
+    with shown.Meter("reading data") as meter:
+        written, failures = reproducing.run(names, folder, quick, seeds, data_dir, meter.cell, meter)
     shown.say(f"report: {folder.path / 'report.html'}")
-    _finish(written, failures, len(failures) if not any((folder.path / running.FOLDER).iterdir()) else None)
+    _finish(written, failures, not any((folder.path / cells.FOLDER).iterdir()))
 
 
-def _finish(written: "list[Path]", failures: "list[Failure]", n_cells: int | None) -> None:
-    """Say what was written and what could not be run."""
+def _finish(written: "list[Path]", failures: "list[Failure]", nothing: bool) -> None:
+    """Say what was written and what could not be run; if that is everything, the command has failed."""
     for path in written:
         shown.say(f"wrote {path}")
-    reasons: dict[str, int] = {}
-    for failure in failures:
-        reasons[failure.reason] = reasons.get(failure.reason, 0) + 1
-    for reason, count in reasons.items():
-        shown.remark(f"left out, {count} cell(s): {reason}")
-    if n_cells is not None and len(failures) == n_cells:
+    for reason, count in Counter(failure.reason for failure in failures).items():
+        shown.note(f"left out, {count} cell(s): {reason}", "yellow")
+    if failures and nothing:
         raise Exit(1)
 
 
-def _print_table(table: "Table") -> None:
-    if not table.rows:
-        return
-    shown.say(table.title, "italic")
-    rows = [
-        shown.Cells(row, frozenset(place for place in range(len(row)) if (number, place) in table.best))
-        for number, row in enumerate(table.rows)
-    ]
-    shown.table(table.columns, rows)
-    shown.say("")
+@app.command("gphash demo", has_json=False)
+def demo(folder: DemoOutput = Path("gphash-demo"), random_state: Seed = 0, n_jobs: Threads = -1) -> None:
+    """Handwritten digits, from rows to a page.
+
+    Learns 16 bits, measures them on rows never seen, indexes all digits, and ends with the command that opens the page.
+    """
+    from gphash.collection.collection import Collection
+
+    model, report, index = folder / "digits.gph", folder / "report.json", folder / "digits.index"
+    if outputs.folder(folder).exists():
+        for path, kind in ((model, "model"), (report, "report"), (index, "index")):
+            outputs.file(path, kind)
+    folder.mkdir(exist_ok=True)
+    # The commands themselves, without what is done once around a command.
+    fit, evaluate, build = (inspect.unwrap(one) for one in (training.fit, training.evaluate, searching.index))
+    try:
+        fit("digits:train", 16, path=model, option=["n_inducing=300"], random_state=random_state, n_jobs=n_jobs)
+    finally:
+        if not any(folder.iterdir()):
+            folder.rmdir()
+    evaluate(model, "digits:test", path=report, n_jobs=n_jobs)
+    build(model, "digits", path=index, n_jobs=n_jobs)
+    with Collection.open(index) as collection:
+        # The page's first search would compile what this one does.
+        for ranking in ("hamming", "expected"):
+            collection.search(collection.query(id=0), ranking=ranking)
+    # An environment that is not activated is named.
+    called, found = Path(sys.argv[0]), shutil.which("gphash")
+    known = called.stem != "gphash" or (found is not None and Path(found).resolve() == called.resolve())
+    shown.say("See it in the browser:")
+    shown.say(f"  {shlex.join(['gphash' if known else str(called), 'serve', str(index)])}", "bold")

@@ -1,13 +1,10 @@
-"""All commands, in the order in which the help lists them; the one place that knows every module of the package."""
+"""All commands: importing a module enters its own, and help lists them in this order."""
 
 import io  # noqa: I001
 import sys
 
-# Importing a module enters its commands, and help lists them in this order.
-from gphash.cli import training, searching, serving, looking, comparing, demo, storing
+from gphash.cli import training, searching, serving, looking, comparing, storing  # noqa: F401
 from gphash.cli.app import app
-
-COMMANDS = (training, searching, serving, looking, comparing, demo, storing)
 
 
 def main() -> None:

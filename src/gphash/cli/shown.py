@@ -1,17 +1,18 @@
-"""What is shown: lines, tables, JSON on standard output; progress, remarks and errors beside it. The one user of rich.
+"""What is shown: results on standard output; progress, remarks and errors beside it. The one user of rich.
 
-A terminal gets bars and colours, a pipe or a log plain lines.
+A terminal gets bars and colours, a pipe or a log gets plain lines.
 """
 
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Self
 
 from rich.console import Console
+from rich.filesize import decimal
 from rich.text import Text
 
 if TYPE_CHECKING:
@@ -20,10 +21,17 @@ if TYPE_CHECKING:
 PATIENCE = 2.0  # seconds before a task is worth a bar
 PAUSE = 10.0  # seconds between lines of a log
 NO_WIDTH = 1000  # of what is not a terminal
+MOST = 30  # things of a list that are shown
+SCORE = "{:.4f} (log-likelihood per bit; chance is -0.6931, 0 is the best)"
+SHORT = 12  # characters of a checksum that are shown
+
+size = decimal  # bytes in words
+
+manner = SimpleNamespace(quiet=False, as_json=False)  # of the command that is running, by its options
 
 
 def console(**how: Any) -> Console:
-    """A console that shows texts as they are: [brackets] of a name are no style, and :train: is no picture of one."""
+    """A console that shows texts as they are: [brackets] are no style, and :train: is no picture of one."""
     return Console(markup=False, emoji=False, highlight=False, **how)
 
 
@@ -31,258 +39,217 @@ out = console()
 err = console(stderr=True)
 
 
-class Cells(NamedTuple):
-    """A row of a table.
-
-    texts
-        One a column.
-    strong
-        Which of them stand out.
-    """
-
-    texts: Sequence[str | Text]
-    strong: frozenset[int] = frozenset()
-
-
 def say(text: str, style: str | None = None) -> None:
-    """A line of the result, as it is."""
+    """Print a line of the result."""
     out.print(text, style=style, soft_wrap=True)
 
 
+def note(text: str, style: str | None = None) -> None:
+    """Print a line about what is being done."""
+    err.print(text, style=style, soft_wrap=True)
+
+
 def remark(text: str) -> None:
-    """A line beside the result."""
-    err.print(text, style="yellow", soft_wrap=True)
-
-
-def note(text: str) -> None:
-    """A line about what is being done."""
-    err.print(text, soft_wrap=True)
+    """Print a line that deserves a second look, unless --quiet is given."""
+    if not manner.quiet:
+        note(f"gphash: {text}", "yellow")
 
 
 def complain(text: str) -> None:
-    """An error."""
-    err.print(text, style="red", soft_wrap=True)
+    """Print an error."""
+    note(f"gphash: {text}", "red")
 
 
-class _Log(logging.Handler):
-    """What the package has to say meanwhile, a line each."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Show a record."""
-        note(f"gphash: {record.getMessage()}")
+def duration(seconds: float) -> str:
+    """A time in words, as exact as anyone wants it."""
+    if seconds < 90:
+        return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 @contextmanager
-def log(quiet: bool) -> Iterator[None]:
-    """Show what the package logs, unless quiet."""
-    logger, handler = logging.getLogger("gphash"), _Log()
+def in_manner(quiet: bool, as_json: bool) -> Iterator[None]:
+    """Show things in this manner, and what the package logs unless `quiet`."""
+    manner.quiet, manner.as_json = quiet, as_json
+    logger, handler = logging.getLogger("gphash"), logging.Handler()
+    handler.emit = lambda record: note(f"gphash: {record.getMessage()}")  # type: ignore[method-assign]
     before = logger.level
-    if not quiet:
-        logger.addHandler(handler)
-        logger.setLevel(logging.INFO)
+    logger.addHandler(handler)
+    logger.setLevel(logging.CRITICAL if quiet else logging.INFO)
     try:
         yield
     finally:
         logger.removeHandler(handler)
         logger.setLevel(before)
+        manner.quiet = manner.as_json = False
 
 
-def emit(value: Any) -> None:
-    """The result as JSON."""
-    from gphash.evaluation import report
+def answer(told: Mapping[str, Any], sentence: str | None = None) -> bool:
+    """Print the result of a command, and tell whether people read it.
 
-    print(json.dumps(report.plain(value), indent=1, ensure_ascii=False, allow_nan=False))
+    With --json that is the record itself. People get a sentence that names values of the record in braces, or else a
+    line for every value; "" leaves it to the caller to show the record.
+    """
+    if manner.as_json:
+        from gphash.evaluation import report
+
+        print(json.dumps(report.plain(told), indent=1, ensure_ascii=False, allow_nan=False, default=str))
+    elif sentence is None:
+        facts(told)
+    elif sentence:
+        say(sentence.format_map(told))
+    return not manner.as_json
 
 
-def facts(pairs: Sequence[tuple[str, str]]) -> None:
-    """Names and values, one pair a line."""
-    width = max((len(name) for name, _ in pairs), default=0)
-    for name, value in pairs:
-        say(f"{name:<{width}}  {value}")
+def facts(told: Mapping[str, Any]) -> None:
+    """Print names and values, one pair a line; what is not known is left out."""
+    lines = {}
+    for name, value in told.items():
+        if name == "arrays":
+            for key, entry in value.items():
+                shape = " × ".join(f"{side:,}" for side in entry["shape"]) or "1"
+                lines[f"  {key}"] = f"{entry['dtype'].lstrip('<|')} {shape}, {size(entry['bytes'])}"
+        elif value is not None and value not in ({}, [], ()):
+            title, form = SPECIAL.get(name, (name.replace("_", " "), _text))
+            lines[title] = form(value)
+    width = max(map(len, lines), default=0)
+    for title, text in lines.items():
+        say(f"{title:<{width}}  {text}")
 
 
-def table(columns: Sequence[str], rows: Sequence[Cells], left: Sequence[int] = (0,)) -> None:
-    """A table without lines; columns stand on the right unless they are named in `left`."""
+def _text(value: Any) -> str:
+    match value:
+        case bool():
+            return "yes" if value else "no"
+        case int():
+            return f"{value:,}"
+        case dict():
+            return ", ".join(f"{key} {_word(item)}" for key, item in value.items())
+        case list() | tuple():
+            return some(value, MOST, " … and {} more")
+    return _word(value)
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, dict) and "shape" in value:  # an array, such as the words of a descriptor
+        return f"{' × '.join(map(str, value['shape']))} numbers"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+# Values of a record that people read in other words.
+SPECIAL: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "bytes": ("size", size),
+    "checksum": ("checksum", lambda value: value[:SHORT]),
+    "codes": ("distinct codes", "{:,}".format),
+    "leave_one_out_score": ("leave-one-out score", SCORE.format),
+    "seconds": ("time", duration),
+    "skipped": ("left out", lambda value: f"{len(value):,} files"),
+    "training_seconds": ("training time", duration),
+}
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str | Text]], left: Sequence[int] = (0,)) -> None:
+    """Print a table without lines; columns are aligned to the right unless they are named in `left`."""
     from rich.table import Table
 
     grid = Table(box=None, pad_edge=False)
     for place, name in enumerate(columns):
         grid.add_column(name, justify="left" if place in left else "right", no_wrap=place not in left)
     for row in rows:
-        cells = (
-            text if isinstance(text, Text) else Text(text, "bold" if place in row.strong else "")
-            for place, text in enumerate(row.texts)
-        )
-        grid.add_row(*cells)
+        grid.add_row(*row)
     # Rich takes what is not a terminal for one of 80 columns, and would cut the table.
     wide = out if out.is_terminal else console(file=out.file, width=NO_WIDTH)
     wide.print(grid)
 
 
+def workers(done: Mapping[str, Any]) -> None:
+    """Print what every worker did, one a line; --json has the seconds of every phase of training."""
+    for worker, one in () if manner.quiet else sorted(done.items()):
+        received = f", {size(one.received)} received" if hasattr(one, "received") else ""
+        spent = f", {duration(sum(one.seconds.values()))} at work" if hasattr(one, "seconds") else ""
+        note(f"{worker}: {one.rows:,} rows{received}{spent}")
+
+
+def strong(text: str) -> Text:
+    """A cell of a table that stands out."""
+    return Text(text, "bold")
+
+
 def against(bits: str, query: str) -> Text:
     """Bits beside the query's: those that differ, and a dot for each that agrees."""
-    text = Text()
-    for bit, own in zip(bits, query, strict=True):
-        text.append("·" if bit == own else bit, "dim" if bit == own else "bold red")
-    return text
+    pairs = zip(bits, query, strict=True)
+    return Text.assemble(*(("·", "dim") if bit == own else (bit, "bold red") for bit, own in pairs))
 
 
-def duration(seconds: float) -> str:
-    """A time in words, as exact as anyone wants it."""
-    if seconds < 9.95:
-        return f"{seconds:.1f} s"
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-
-
-def size(n_bytes: float) -> str:
-    """Bytes in words."""
-    for unit in ("bytes", "kB", "MB"):
-        if n_bytes < 1000:
-            return f"{n_bytes:.0f} {unit}" if unit == "bytes" else f"{n_bytes:.1f} {unit}"
-        n_bytes /= 1000
-    return f"{n_bytes:.1f} GB"
+def some(things: Sequence[Any], most: int, then: str) -> str:
+    """The first of many things, and what to add if there are more."""
+    named = ", ".join(map(str, things[:most]))
+    return named + (then.format(len(things) - most) if len(things) > most else "")
 
 
 class Meter:
-    """Progress of one task after another, with the time left; called with what is done and with the total, if known.
+    """Progress of one task after another, each for itself; nothing is shown of one that takes less than two seconds.
 
-    Nothing is shown of a task that takes less than two seconds.
-
-    Parameters
-    ----------
-    label
-        What is being done.
-    quiet
-        Show nothing.
+    A terminal gets a bar, anything else a line now and then.
     """
 
-    def __init__(self, label: str, quiet: bool = False) -> None:
-        self.label, self.quiet = label, quiet
+    def __init__(self, label: str) -> None:
+        self.label = label
+        self._bar: Progress | None = None
         self._began = self._last = time.monotonic()
         self._first = self._done = 0
         self._total: int | None = None
-        self._bars: Progress | None = None
-        self._task: Any = None
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if self._bars is not None:
-            self._bars.stop()
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
 
     def __call__(self, done: int, total: int | None) -> None:
-        """Take note of what is done."""
+        """Take note of what is done, and of the total if it is known."""
         now = time.monotonic()
         if done < self._done or total != self._total:  # another task: bytes of the next file, pictures after bytes
             self._began, self._first, self._total = now, done, total
         self._done = done
-        if self.quiet or now - self._began < PATIENCE:
+        if manner.quiet or now - self._began < PATIENCE or not (err.is_terminal or now - self._last >= PAUSE):
             return
+        self._last = now
         left = ""
         if total is not None and done > self._first:
-            seconds = (now - self._began) / (done - self._first) * (total - done)
-            left = f"about {duration(seconds)} left"
-        if err.is_terminal:
-            self._draw(done, total, left)
-        elif now - self._last >= PAUSE:
-            self._last = now
-            counted = f"{done:,}" if total is None else f"{done:,} of {total:,}"
-            note(f"{self.label}: {counted}" + (f", {left}" if left else ""))
+            left = f"about {duration((now - self._began) / (done - self._first) * (total - done))} left"
+        self.show(done, total, left, f"{self.label}: {done:,}" + ("" if total is None else f" of {total:,}"))
 
-    def _draw(self, done: int, total: int | None, left: str) -> None:
-        if self._bars is None:
-            self._bars = _bars()
-            self._bars.start()
-            self._task = self._bars.add_task(self.label, total=None, left="")
-        self._bars.update(self._task, completed=done, total=total, left=left)
-
-
-class Sweeps:
-    """Progress of training: a bar that moves with every sweep, or a line for each.
-
-    Parameters
-    ----------
-    label
-        What is being trained.
-    most
-        Sweeps after which codes are fixed; None for a method that has none.
-    quiet, verbose
-        Show nothing; show a line for every sweep on a terminal as well.
-    """
-
-    def __init__(self, label: str, most: int | None, quiet: bool, verbose: bool) -> None:
-        self.label, self.most, self.quiet = label, most, quiet
-        self._lines = verbose or not err.is_terminal
-        self._began = time.monotonic()
-        self._seconds: list[float] = []
-        self._bars: Progress | None = None
-        self._task: Any = None
-
-    def __enter__(self) -> Self:
-        if self.quiet:
-            return self
-        if err.is_terminal:
-            self._bars = _bars()
-            self._bars.start()
-            # Beside the bar there is room for the first words only.
-            self._task = self._bars.add_task(self.label.partition(",")[0], total=None, left="")
-        else:
-            note(self.label)
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if self._bars is not None:
-            self._bars.stop()
-
-    def __call__(self, sweep: Any) -> None:
-        """Take note of a sweep."""
-        self._seconds.append(sweep.seconds)
-        if self.quiet:
+    def show(self, done: int, total: int | None, left: str, line: str, label: str = "") -> None:
+        """Move the bar, or print a line; `left` says how long it will take. Nothing is shown with --quiet."""
+        if manner.quiet:
             return
-        left = self._left(sweep.number)
-        if self._lines:
-            flips = "codes are fixed" if sweep.frozen else f"{sweep.flips:,} bits flipped"
-            told = f"sweep {sweep.number}: {flips}, leave-one-out score {sweep.leave_one_out:.4f}"
-            note(told + (f", {left}" if left else ""))
-        if self._bars is not None:
-            self._bars.update(self._task, completed=sweep.number, total=self.most, left=left)
+        if not err.is_terminal:
+            note(", ".join(filter(None, (line, left))))
+            return
+        if self._bar is None:
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-    def _left(self, number: int) -> str:
-        """A guess at the longest that it can still take: codes may settle at any sweep."""
-        if self.most is None or number >= self.most or time.monotonic() - self._began < PATIENCE:
-            return ""
-        recent = self._seconds[-5:]
-        return f"up to about {duration(sum(recent) / len(recent) * (self.most - number))} left"
+            texts = (TextColumn(f"{{task.{name}}}", markup=False) for name in ("fields[left]", "description"))
+            self._bar = Progress(BarColumn(30), MofNCompleteColumn(), *texts, console=err, transient=True)
+            self._bar.add_task("", total=None, left="")
+            self._bar.start()
+        self._bar.update(self._bar.task_ids[0], completed=done, total=total, left=left, description=label or self.label)
 
+    def sweep(self, one: Any, most: int | None, verbose: bool) -> None:
+        """Show a sweep of training, of at most so many; codes may settle sooner."""
+        flips = "codes are fixed" if one.frozen else f"{one.flips:,} bits flipped"
+        line = f"sweep {one.number}: {flips}, leave-one-out score {one.leave_one_out:.4f}"
+        if verbose and err.is_terminal and not manner.quiet:
+            note(line)
+        left = ""
+        if most is not None and one.number < most and time.monotonic() - self._began >= PATIENCE:
+            left = f"up to about {duration(one.seconds * (most - one.number))} left"
+        self.show(one.number, most, left, line)
 
-@contextmanager
-def cells() -> Iterator[Callable[[Any], None]]:
-    """Show cells of a comparison as they are run: a bar on a terminal, plain lines elsewhere."""
-    if not err.is_terminal:
-
-        def tell(progress: Any) -> None:
-            if progress.cell is not None:
-                left = "" if progress.seconds_left is None else f" (about {duration(progress.seconds_left)} left)"
-                note(f"[{progress.done + 1}/{progress.total}] {progress.cell.label}{left}")
-
-        yield tell
-        return
-    with _bars() as bars:
-        task = bars.add_task("", total=None, left="")
-
-        def draw(progress: Any) -> None:
-            left = "" if progress.seconds_left is None else f"{duration(progress.seconds_left)} left"
-            label = progress.cell.label if progress.cell else ""
-            bars.update(task, completed=progress.done, total=progress.total, left=left, description=label)
-
-        yield draw
-
-
-def _bars() -> "Progress":
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-    texts = (TextColumn(f"{{task.{name}}}", markup=False) for name in ("fields[left]", "description"))
-    return Progress(BarColumn(30), MofNCompleteColumn(), *texts, console=err, transient=True)
+    def cell(self, one: Any) -> None:
+        """Show a cell of a comparison that is about to be run."""
+        if one.cell is not None:
+            left = "" if one.seconds_left is None else f"about {duration(one.seconds_left)} left"
+            self.show(one.done, one.total, left, f"[{one.done + 1}/{one.total}] {one.cell.label}", one.cell.label)

@@ -1,31 +1,14 @@
 """Errors of the library in the words of the command line: an argument of Python's is an option here.
 
 The library names arguments as Python writes them, ``n_bits=0`` or ``writable=True``. Whoever typed ``--bits 0`` is told
-of that instead.
+of that instead. For this, a command's function calls its parameters what the library calls them.
 """
 
-import inspect
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, get_type_hints
+from typing import Any
 
-# How commands call what the library calls otherwise; the first that a command has.
-PARAMETERS = {
-    "n_bits": ("bits",),
-    "random_state": ("seed",),
-    "n_jobs": ("threads",),
-    "executor": ("cluster",),
-    "path": ("output", "index"),
-    "allowed": ("label",),
-    "conninfo": ("database",),
-    "params": ("param",),
-    "read_token": ("read_token_file",),
-    "write_token": ("write_token_file",),
-    "hosts": ("allowed_host",),
-    "max_body_bytes": ("max_body",),
-    "max_picture_pixels": ("max_pixels",),
-    "max_in_work": ("max_requests",),
-}
+import typer
 
 _QUOTED = r"""(?<!\w)(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
 # An argument with its value; a text of the user's, which stays as it is; a name that only a program would use.
@@ -36,16 +19,10 @@ _SAID = re.compile(
 
 def options_of(command: Callable[..., Any]) -> dict[str, str]:
     """For every parameter of a command, how it is written on the command line."""
-    hints = get_type_hints(command, include_extras=True)
-    found = {}
-    for name in inspect.signature(command).parameters:
-        about = next(iter(getattr(hints[name], "__metadata__", ())), None)
-        # Typer takes the first spelling for a default, until it makes the command.
-        spelt = [getattr(about, "default", None), *(getattr(about, "param_decls", None) or ())]
-        spelt = [one for one in spelt if isinstance(one, str) and one.startswith("-")]
-        is_argument = type(about).__name__ == "ArgumentInfo"
-        found[name] = name.upper() if is_argument else (spelt or [f"--{name.replace('_', '-')}"])[0]
-    return found
+    alone = typer.Typer(add_completion=False)
+    alone.command()(command)
+    parameters: Any = typer.main.get_command(alone).params
+    return {one.name: one.metavar if one.param_type_name == "argument" else one.opts[0] for one in parameters}
 
 
 def in_options(text: str, options: Mapping[str, str]) -> str:
@@ -53,20 +30,12 @@ def in_options(text: str, options: Mapping[str, str]) -> str:
 
     def told(match: re.Match[str]) -> str:
         argument, value, alone = match.groups()
-        option = _option(argument or alone or "", options)
-        if option is None:
-            return match.group()
-        if alone or value.rstrip(".:") == "True":
-            return option + value.removeprefix("True") if value else option
-        if value.rstrip(".:") in ("False", "None"):
-            return f"no {option}"
-        return f"{option} {value}"
+        option = options.get(argument or alone)
+        if option is None or alone:
+            return option or match.group()
+        plain = value.rstrip(".:")
+        if plain == "True":
+            return option + value.removeprefix("True")
+        return f"no {option}" if plain in ("False", "None") else f"{option} {value}"
 
     return _SAID.sub(told, text)
-
-
-def _option(argument: str, options: Mapping[str, str]) -> str | None:
-    for name in PARAMETERS.get(argument, (argument,)):
-        if name in options:
-            return options[name]
-    return None

@@ -28,39 +28,31 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "*")
 WRONG = "#D55E00"
 QUIET = "#808080"
 DOTS_PER_INCH = 200
-STYLE = {
-    "font.family": "DejaVu Sans",
-    "font.size": 8,
-    "axes.titlesize": 8,
-    "axes.titlelocation": "left",
-    "axes.titlecolor": "#404040",
-    "axes.edgecolor": QUIET,
-    "axes.linewidth": 0.6,
-    "axes.grid": False,
-    "axes.axisbelow": True,
-    "grid.color": "#E0E0E0",
-    "grid.linewidth": 0.5,
-    "xtick.color": QUIET,
-    "ytick.color": QUIET,
-    "xtick.labelcolor": "black",
-    "ytick.labelcolor": "black",
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "lines.linewidth": 1.3,
-    "lines.markersize": 4.5,
-    "lines.markeredgewidth": 0.0,
-    "legend.frameon": False,
-    "legend.handlelength": 3.0,
-    "figure.facecolor": "white",
-    "savefig.facecolor": "white",
-    "svg.hashsalt": "gphash",
-    "svg.fonttype": "path",
-}
+STYLE = (
+    {"font.family": "DejaVu Sans", "font.size": 8, "figure.facecolor": "white", "savefig.facecolor": "white"}
+    | {"axes.titlesize": 8, "axes.titlelocation": "left", "axes.titlecolor": "#404040", "axes.axisbelow": True}
+    | {"axes.edgecolor": QUIET, "axes.linewidth": 0.6, "xtick.major.width": 0.6, "ytick.major.width": 0.6}
+    | {"axes.grid": False, "grid.color": "#E0E0E0", "grid.linewidth": 0.5, "xtick.color": QUIET, "ytick.color": QUIET}
+    | {"xtick.labelcolor": "black", "ytick.labelcolor": "black", "legend.frameon": False, "legend.handlelength": 3.0}
+    | {"lines.linewidth": 1.3, "lines.markersize": 4.5, "lines.markeredgewidth": 0.0}
+    | {"svg.hashsalt": "gphash", "svg.fonttype": "path"}
+)
 
 
 def available() -> bool:
     """Whether matplotlib is installed."""
     return importlib.util.find_spec("matplotlib") is not None
+
+
+def matplotlib_() -> Any:
+    """The library, or one sentence that says how to get it."""
+    try:
+        import matplotlib
+        import matplotlib.figure
+        import matplotlib.patches
+    except ImportError as error:
+        raise ImportError("plots need matplotlib: pip install matplotlib") from error
+    return matplotlib
 
 
 def styled(draw: Callable[P, R]) -> Callable[P, R]:
@@ -84,22 +76,10 @@ def save(figure: "Figure", path_without_suffix: str | os.PathLike[str]) -> list[
     for suffix, metadata in ((".svg", {"Date": None, "Creator": None}), (".png", {"Software": None})):
         content = io.BytesIO()
         figure.savefig(content, format=suffix[1:], dpi=DOTS_PER_INCH, metadata=metadata)
-        target = stem.with_name(stem.name + suffix)
-        with files.replacing(target) as file:
+        written.append(stem.with_name(stem.name + suffix))
+        with files.replacing(written[-1]) as file:
             file.write(content.getvalue())
-        written.append(target)
     return written
-
-
-def matplotlib_() -> Any:
-    """The library, or one sentence that says how to get it."""
-    try:
-        import matplotlib
-        import matplotlib.figure
-        import matplotlib.patches
-    except ImportError as error:
-        raise ImportError("Plots need matplotlib: pip install 'gphash[plots]'.") from error
-    return matplotlib
 
 
 def figure(width: float, height: float, layout: str | None = "constrained") -> "Figure":
@@ -117,13 +97,5 @@ def settled(figure: "Figure") -> "Figure":
 
 def line(number: int) -> dict[str, Any]:
     """Look of a line: colours first, then other dashes; markers come round at another pace."""
-    return {
-        "color": COLOURS[number % len(COLOURS)],
-        "linestyle": DASHES[number // len(COLOURS) % len(DASHES)],
-        "marker": MARKERS[number % len(MARKERS)],
-    }
-
-
-def rectangle(corner: tuple[float, float], width: float, height: float, **look: Any) -> Any:
-    """A rectangle to add to axes."""
-    return matplotlib_().patches.Rectangle(corner, width, height, **look)
+    dashes = DASHES[number // len(COLOURS) % len(DASHES)]
+    return {"color": COLOURS[number % len(COLOURS)], "linestyle": dashes, "marker": MARKERS[number % len(MARKERS)]}

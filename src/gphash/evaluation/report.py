@@ -13,36 +13,22 @@ from gphash import files
 from gphash.version import __version__
 
 FORMAT = 1
+LIBRARIES = ("numpy", "scipy", "scikit-learn", "numba")
 
 
 def make(
     protocol: dict[str, Any], data: dict[str, Any], method: dict[str, Any], results: dict[str, Any]
 ) -> dict[str, Any]:
-    """Put a report together.
-
-    Parameters
-    ----------
-    protocol
-        Name, split sizes, seed, tie handling, ranking.
-    data
-        Name, features and checksum of the data set.
-    method
-        Name and parameters of the hash function, training time and trace.
-    results
-        Metrics, curves and diagnostics.
-    """
+    """Put a report together, and say what it was made with."""
+    made_with = {
+        "format": FORMAT,
+        "gphash": __version__,
+        "python": platform.python_version(),
+        "versions": {name: metadata.version(name) for name in LIBRARIES},
+        "machine": {"system": platform.system(), "processor": platform.machine(), "cores": os.cpu_count()},
+    }
     report: dict[str, Any] = plain(
-        {
-            "format": FORMAT,
-            "gphash": __version__,
-            "python": platform.python_version(),
-            "versions": {name: metadata.version(name) for name in ("numpy", "scipy", "scikit-learn", "numba")},
-            "machine": {"system": platform.system(), "processor": platform.machine(), "cores": os.cpu_count()},
-            "protocol": protocol,
-            "data": data,
-            "method": method,
-            "results": results,
-        }
+        {**made_with, "protocol": protocol, "data": data, "method": method, "results": results}
     )
     return report
 
@@ -67,17 +53,16 @@ def check_replaceable(path: str | os.PathLike[str]) -> None:
 
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read a report."""
+    shown = repr(os.fspath(path))
     with open(path, encoding="utf-8") as file:
         try:
             report = json.load(file)
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"{os.fspath(path)!r} is not a report: {error}") from error
+            raise ValueError(f"{shown} is not a report: {error}") from error
     if not isinstance(report, dict) or not isinstance(report.get("format"), int):
-        raise ValueError(f"{os.fspath(path)!r} is not a report of gphash.")
+        raise ValueError(f"{shown} is not a report of gphash.")
     if report["format"] > FORMAT:
-        raise ValueError(
-            f"{os.fspath(path)!r} has format {report['format']}, newer than {FORMAT}: a newer gphash reads it."
-        )
+        raise ValueError(f"{shown} has format {report['format']}, newer than {FORMAT}: a newer gphash reads it.")
     return report
 
 

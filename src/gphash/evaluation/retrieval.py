@@ -5,38 +5,31 @@ exact, and much smaller than its rows. Queries rank it by Hamming distance, or b
 Σ_j P(bit_j ≠ b_j) when they keep their bit probabilities; blocks of queries run side by side.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gphash.arrays import Floats
-from gphash.coding.alike import alike_pair
-from gphash.coding.similarity import Signatures
-from gphash.compiled import jit
-from gphash.evaluation.metrics import harmonic_numbers, mean, tie_precision
+from gphash.codes import packing
+from gphash.compiled import jit, popcount
+from gphash.evaluation.metrics import METRICS, harmonic_numbers, mean, rank
 from gphash.execution.local import LocalExecutor, row_blocks
-from gphash.hamming import packing
+from gphash.supervision.alike import alike_pair
+from gphash.supervision.similarity import Signatures
 
-Sides: TypeAlias = tuple[Any, Any, bool, Any, Any, Any, Any]
-
-QUERIES = 256  # per block, fewer if the distances to all codes would take more than BLOCK_BYTES
-BLOCK_BYTES = 1 << 26
+QUERIES = 256  # per block, fewer if what is known of all codes would take more than BLOCK_BYTES
+BLOCK_BYTES = 1 << 23
 INDEX_BITS, DISTANCE_BITS = 24, 38  # of a sort key: number of a code, and expected distance as a share of the bits
+
+Ties = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 class Database(NamedTuple):
-    """Stored rows, grouped.
+    """Stored rows, grouped: the distinct codes in ascending order, packed and as words of 64 bits.
 
-    packed, words
-        Distinct codes in ascending order, packed uint8 [u, bytes] and as uint64 [u, w].
-    offsets
-        Groups of code i are offsets[i]:offsets[i + 1], [u + 1].
-    signatures, counts
-        Signature and number of rows of every group, [g].
-    n_rows
-        All rows.
+    Groups of code i are offsets[i]:offsets[i + 1]; each has a signature and a number of rows.
     """
 
     packed: NDArray[np.uint8]
@@ -47,33 +40,19 @@ class Database(NamedTuple):
     n_rows: int
 
 
-class Retrieval(NamedTuple):
-    """Quality of rankings. Average precision and recall of a query that has nothing to find are NaN, left out of means.
+class Queries(NamedTuple):
+    """Codes to search for and their supervision; with `leave_one_out`, each is itself a row that does not count."""
 
-    average_precision
-        Of every query, [q].
-    precision_within
-        Of every query, within the Hamming radius, [q]; NaN when ranked by expected distance, which has no radius.
-    average_precision_at, precision_at, recall_at
-        Means over queries, for every depth asked for, [k].
-    depths
-        Those depths, at most the number of candidates, [k].
-    """
-
-    average_precision: Floats
-    precision_within: Floats
-    average_precision_at: Floats
-    precision_at: Floats
-    recall_at: Floats
-    depths: NDArray[np.int64]
+    packed: NDArray[np.uint8]
+    signatures: Signatures
+    leave_one_out: bool = False
 
 
 def store(packed: NDArray[np.uint8], signatures: Signatures) -> Database:
     """Group the rows of a database."""
     if len(packed) == 0 or len(packed) != len(signatures.masks):
-        raise ValueError(
-            f"{len(packed)} codes and {len(signatures.masks)} signatures; give one of each per row, at least one."
-        )
+        given = f"{len(packed)} codes and {len(signatures.masks)} signatures"
+        raise ValueError(f"{given}; give one of each per row, at least one.")
     width = packed.shape[1]
     keys = np.concatenate([packed, signatures.masks.view(np.uint8)], axis=1)
     groups, counts = np.unique(keys, axis=0, return_counts=True)
@@ -86,118 +65,94 @@ def store(packed: NDArray[np.uint8], signatures: Signatures) -> Database:
     return Database(distinct, packing.words(distinct), offsets, grouped, counts.astype(np.int64), len(packed))
 
 
-def rank_by_hamming(
-    packed: NDArray[np.uint8],
-    signatures: Signatures,
+def mean_average_precision(
+    packed: NDArray[np.uint8], signatures: Signatures, n_bits: int, n_jobs: int | None = 1
+) -> float:
+    """Mean average precision by Hamming distance when every row is searched for among the others."""
+    queries = Queries(packed, signatures, leave_one_out=True)
+    found = by_hamming(queries, store(packed, signatures), n_bits, n_jobs=n_jobs, names=["map"])
+    return mean(found["map"])
+
+
+def by_hamming(
+    queries: Queries,
     database: Database,
     n_bits: int,
-    *,
-    leave_one_out: bool = False,
     radius: int = 2,
     depths: Sequence[int] = (),
     n_jobs: int | None = -1,
-) -> Retrieval:
-    """Measure rankings by Hamming distance.
+    names: Iterable[str] | None = None,
+) -> dict[str, Floats]:
+    """Measure rankings by Hamming distance: values of every metric that applies, [q] or [q, k], by its name.
 
-    Parameters
-    ----------
-    packed, signatures
-        Codes and supervision of the queries.
-    database
-        What is ranked.
-    n_bits
-        Length of a code.
-    leave_one_out
-        Whether every query is itself a row of the database, to be left out of its own ranking.
-    radius
-        Of the ball for `precision_within`.
-    depths
-        The k of the metrics at k.
-    n_jobs
-        Threads.
+    Precision is measured within `radius`. `depths` are the k of the metrics at k, ascending; those beyond the database
+    count as all of it. `names` are those of metrics; all of METRICS if None.
     """
-    words = packing.words(packed)
 
-    def measure(rows: slice, depths: NDArray[np.int64], harmonic: Floats) -> Floats:
-        found = np.empty((rows.stop - rows.start, 2 + 3 * len(depths)))
-        _by_hamming(
-            *_sides(words[rows], signatures[rows], database),
-            n_bits,
-            leave_one_out,
-            radius,
-            depths,
-            harmonic,
-            found,
-        )
-        return found
+    def ties(rows: slice, words: NDArray[np.uint64], signatures: Signatures) -> Ties:
+        shape = rows.stop - rows.start, n_bits + 1
+        sizes, hits = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+        _hamming_ties(words, signatures.masks, *_stored(database), signatures.exact, queries.leave_one_out, sizes, hits)
+        return sizes, hits
 
-    return _measure(measure, len(packed), database, leave_one_out, depths, n_jobs)
+    return _measure(ties, queries, database, radius, depths, n_jobs, names)
 
 
-def rank_by_expected(
+def by_expected(
     probabilities: Floats,
-    packed: NDArray[np.uint8],
-    signatures: Signatures,
+    queries: Queries,
     database: Database,
-    *,
-    leave_one_out: bool = False,
     depths: Sequence[int] = (),
     n_jobs: int | None = -1,
-) -> Retrieval:
+    names: Iterable[str] | None = None,
+) -> dict[str, Floats]:
     """Measure rankings by expected Hamming distance of queries that keep their bit probabilities, [q, m].
 
-    `packed` are the queries' own codes, by which each is left out of its ranking; see `rank_by_hamming` for the rest.
-    Distances are rounded to multiples of m/2³⁸, so that what should be a tie is one.
+    See `by_hamming` for the rest. Distances are rounded to multiples of m/2³⁸, so that what should be a tie is one.
     """
-    words = packing.words(packed)
     n_codes, n_bits = len(database.packed), probabilities.shape[1]
     if n_codes >= 1 << INDEX_BITS:
-        raise ValueError(f"the database has {n_codes:,} distinct codes; wanted are fewer than {1 << INDEX_BITS:,}.")
+        most = f"it must have fewer than {1 << INDEX_BITS:,} to be ranked by expected distance."
+        raise ValueError(f"the database has {n_codes:,} distinct codes; {most}")
 
-    def measure(rows: slice, depths: NDArray[np.int64], harmonic: Floats) -> Floats:
-        found = np.empty((rows.stop - rows.start, 2 + 3 * len(depths)))
-        keys = np.empty((len(found), n_codes), dtype=np.int64)
+    def ties(rows: slice, words: NDArray[np.uint64], signatures: Signatures) -> Ties:
+        keys, hits = (np.empty((rows.stop - rows.start, n_codes), np.int64) for _ in range(2))
         _keys(_byte_tables(probabilities[rows]), database.packed, 2.0**DISTANCE_BITS / n_bits, keys)
         keys.sort(axis=1)
-        _by_keys(
-            keys,
-            *_sides(words[rows], signatures[rows], database),
-            leave_one_out,
-            depths,
-            harmonic,
-            found,
-        )
-        return found
+        _sorted_ties(words, signatures.masks, *_stored(database), signatures.exact, queries.leave_one_out, keys, hits)
+        return keys, hits
 
-    return _measure(measure, len(packed), database, leave_one_out, depths, n_jobs)
+    return _measure(ties, queries, database, None, depths, n_jobs, names)
 
 
-def _sides(words: NDArray[np.uint64], signatures: Signatures, database: Database) -> Sides:
-    """Queries and database as the kernels take them."""
-    stored = database.words, database.offsets, database.signatures.masks, database.counts
-    return words, signatures.masks, signatures.exact, *stored
+def _stored(database: Database) -> tuple[NDArray[np.generic], ...]:
+    return database.words, database.offsets, database.signatures.masks, database.counts
 
 
 def _measure(
-    measure: Callable[[slice, NDArray[np.int64], Floats], Floats],
-    n_queries: int,
+    ties: Callable[[slice, NDArray[np.uint64], Signatures], Ties],
+    queries: Queries,
     database: Database,
-    leave_one_out: bool,
+    radius: int | None,
     depths: Sequence[int],
     n_jobs: int | None,
-) -> Retrieval:
-    """Run blocks of queries and put their results together."""
-    n_candidates = database.n_rows - int(leave_one_out)
-    wanted = np.minimum(np.asarray(depths, dtype=np.int64), n_candidates)
-    order = np.argsort(wanted, kind="stable")
-    ascending, harmonic = wanted[order], harmonic_numbers(max(n_candidates, 0))
-    block = int(np.clip(BLOCK_BYTES // (8 * max(len(database.packed), 1)), 1, QUERIES))
+    names: Iterable[str] | None,
+) -> dict[str, Floats]:
+    """Measure blocks of queries, and put their values together."""
+    wanted = METRICS.everything() if names is None else {name: METRICS.find(name) for name in names}
+    n_candidates = database.n_rows - int(queries.leave_one_out)
+    ends = np.minimum([*depths, n_candidates], n_candidates).astype(np.int64)
+    harmonic, words = harmonic_numbers(n_candidates), packing.words(queries.packed)
+
+    def measure(rows: slice) -> dict[str, Floats]:
+        ranking = rank(*ties(rows, words[rows], queries.signatures[rows]), ends, harmonic, radius)
+        values = {name: metric.measure(ranking) for name, metric in wanted.items()}
+        return {name: value for name, value in values.items() if value is not None}
+
+    block = int(np.clip(BLOCK_BYTES // (16 * len(database.packed)), 1, QUERIES))
     with LocalExecutor(n_jobs) as executor:
-        parts = list(executor.collect(lambda rows: measure(rows, ascending, harmonic), row_blocks(n_queries, block)))
-    found = np.concatenate(parts) if parts else np.empty((0, 2 + 3 * len(wanted)))
-    at = np.empty((3, len(wanted)))
-    at[:, order] = np.array([mean(column) for column in found[:, 2:].T]).reshape(3, len(wanted))
-    return Retrieval(found[:, 0], found[:, 1], at[0], at[1], at[2], wanted)
+        parts = list(executor.collect(measure, row_blocks(len(words), block)))
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def _byte_tables(probabilities: Floats) -> Floats:
@@ -209,73 +164,23 @@ def _byte_tables(probabilities: Floats) -> Floats:
     chance = padded.reshape(n_queries, n_bytes, 8)
     values = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).astype(np.float64)
     # P(bit ≠ b) is P for b = 0 and 1 − P for b = 1; spare bits are always 0 and add 0.
-    tables: Floats = chance.sum(axis=2)[:, :, None] + (1 - 2 * chance) @ values.T
-    return tables
-
-
-@jit(inline="always")
-def _ones(word):  # type: ignore[no-untyped-def]
-    """Number of bits set in a 64-bit word; LLVM knows this pattern as one instruction."""
-    word = word - ((word >> np.uint64(1)) & np.uint64(0x5555555555555555))
-    word = (word & np.uint64(0x3333333333333333)) + ((word >> np.uint64(2)) & np.uint64(0x3333333333333333))
-    word = (word + (word >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
-    return np.int64((word * np.uint64(0x0101010101010101)) >> np.uint64(56))
+    return np.asarray(chance.sum(axis=2)[:, :, None] + (1 - 2 * chance) @ values.T)
 
 
 @jit
-def _write(sizes, hits, within, depths, harmonic, found):  # type: ignore[no-untyped-def]
-    """Fill one query's row of results from the ties of its ranking; depths ascend, so that one walk serves them all."""
-    relevant = 0
-    for tie in range(len(sizes)):
-        relevant += hits[tie]
-    k = len(depths)
-    total = 0.0
-    a = 0
-    b = 0
-    at = 0
-    for tie in range(len(sizes)):
-        n = sizes[tie]
-        r = hits[tie]
-        while at < k and depths[at] <= a + n:
-            q = depths[at] - a
-            hit = b + r * q / n if n > 0 else b
-            sum_here = total + tie_precision(n, r, a, b, q, harmonic)
-            found[2 + at] = sum_here / max(min(relevant, depths[at]), 1)
-            found[2 + k + at] = hit / max(depths[at], 1)
-            found[2 + 2 * k + at] = hit / max(relevant, 1)
-            at += 1
-        total += tie_precision(n, r, a, b, n, harmonic)
-        a += n
-        b += r
-    found[0] = total / max(relevant, 1)
-    found[1] = within
-    if relevant == 0:
-        # Nothing to find: precision is 0, but average precision and recall are shares of nothing.
-        found[0] = np.nan
-        found[2 : 2 + k] = np.nan
-        found[2 + 2 * k :] = np.nan
-
-
-@jit
-def _by_hamming(queries, own, exact, words, offsets, masks, counts, n_bits, left_out, radius, depths, harmonic, found):  # type: ignore[no-untyped-def]
-    sizes, hits = np.zeros(n_bits + 1, np.int64), np.zeros(n_bits + 1, np.int64)
+def _hamming_ties(queries, own, words, offsets, masks, counts, exact, left_out, sizes, hits):  # type: ignore[no-untyped-def]
     for q in range(len(queries)):
-        sizes[:] = 0
-        hits[:] = 0
         for code in range(len(words)):
             d = 0
             for w in range(words.shape[1]):
-                d += _ones(queries[q, w] ^ words[code, w])
+                d += int(popcount(queries[q, w] ^ words[code, w]))
             for g in range(offsets[code], offsets[code + 1]):
-                sizes[d] += counts[g]
+                sizes[q, d] += counts[g]
                 if alike_pair(own[q], masks[g], exact):
-                    hits[d] += counts[g]
+                    hits[q, d] += counts[g]
         if left_out:
-            sizes[0] -= 1
-            hits[0] -= alike_pair(own[q], own[q], exact)
-        inside = sizes[: radius + 1].sum()
-        within = hits[: radius + 1].sum() / inside if inside > 0 else 0.0
-        _write(sizes, hits, within, depths, harmonic, found[q])
+            sizes[q, 0] -= 1
+            hits[q, 0] -= alike_pair(own[q], own[q], exact)
 
 
 @jit
@@ -291,26 +196,25 @@ def _keys(tables, packed, scale, keys):  # type: ignore[no-untyped-def]
 
 
 @jit
-def _by_keys(keys, queries, own, exact, words, offsets, masks, counts, left_out, depths, harmonic, found):  # type: ignore[no-untyped-def]
-    n_codes = keys.shape[1]
-    sizes, hits = np.empty(n_codes, np.int64), np.empty(n_codes, np.int64)
-    for q in range(len(keys)):
-        tie = -1
-        for place in range(n_codes):
-            code = keys[q, place] & ((1 << INDEX_BITS) - 1)
-            if place == 0 or keys[q, place] >> INDEX_BITS != keys[q, place - 1] >> INDEX_BITS:
-                tie += 1
-                sizes[tie] = 0
-                hits[tie] = 0
+def _sorted_ties(queries, own, words, offsets, masks, counts, exact, left_out, sizes, hits):  # type: ignore[no-untyped-def]
+    """Sizes of ties take the place of the sorted keys, which are never fewer: memory, not work, is what takes time."""
+    for q in range(len(sizes)):
+        tie, before = -1, -1
+        for place in range(sizes.shape[1]):
+            distance, code = sizes[q, place] >> INDEX_BITS, sizes[q, place] & ((1 << INDEX_BITS) - 1)
+            if distance != before:
+                tie, before = tie + 1, distance
+                sizes[q, tie] = hits[q, tie] = 0
             for g in range(offsets[code], offsets[code + 1]):
-                sizes[tie] += counts[g]
+                sizes[q, tie] += counts[g]
                 if alike_pair(own[q], masks[g], exact):
-                    hits[tie] += counts[g]
+                    hits[q, tie] += counts[g]
             if left_out:
                 same = True
                 for w in range(words.shape[1]):
                     same = same and words[code, w] == queries[q, w]
                 if same:
-                    sizes[tie] -= 1
-                    hits[tie] -= alike_pair(own[q], own[q], exact)
-        _write(sizes[: tie + 1], hits[: tie + 1], np.nan, depths, harmonic, found[q])
+                    sizes[q, tie] -= 1
+                    hits[q, tie] -= alike_pair(own[q], own[q], exact)
+        sizes[q, tie + 1 :] = 0
+        hits[q, tie + 1 :] = 0

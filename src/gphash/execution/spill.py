@@ -3,7 +3,6 @@
 import mmap
 import os
 import tempfile
-from types import TracebackType
 from typing import Self
 
 import numpy as np
@@ -24,9 +23,7 @@ class Spill:
         self._map: mmap.mmap | None = None
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         # Arrays that still look at the mapping keep it, not the file, alive.
         self._map = None
         self._file.close()

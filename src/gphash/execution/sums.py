@@ -6,7 +6,7 @@ to (place + 1) · 2^level − 1. Whoever has both halves of a node can make it; 
 number of terms is no power of two, is left out.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,7 +53,7 @@ def add_up(results: Iterable[Terms]) -> tuple[Floats, ...]:
     return partial(enumerate(results)).total()
 
 
-def partial(results: Iterable[tuple[int, Terms]] | Iterator[tuple[int, Terms]]) -> Sum:
+def partial(results: Iterable[tuple[int, Terms]]) -> Sum:
     """Part of a sum, from terms and their places."""
     part = Sum()
     for place, terms in results:

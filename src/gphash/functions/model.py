@@ -5,36 +5,25 @@ scikit-learn's kind wrap the same functions and write the same files.
 """
 
 import os
-from importlib import import_module
-from typing import Any, ClassVar, NamedTuple, Protocol
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gphash import persistence, schema
+from gphash import arrays, container, schema
 from gphash.arrays import Floats
-from gphash.features import scaling
-from gphash.features.descriptor import Descriptor
-from gphash.hamming import packing
+from gphash.codes import packing
+from gphash.data.descriptors.descriptor import Descriptor
+from gphash.registry import Registry
 from gphash.schema import Text
 
 KIND = "model"
 INSTEAD = "fit the model again, or get its file from where it was made"
 
-FORMS = {
-    "kernel": "gphash.functions.kernel",
-    "linear": "gphash.functions.linear",
-    "sinusoids": "gphash.functions.sinusoids",
-    "trees": "gphash.functions.trees",
-}
-"""Modules of the forms of hash functions by the names that files have for them."""
-
 
 class Function(Protocol):
-    """A learned hash function."""
-
-    form: ClassVar[str]
-    """Its name in `FORMS`; the module there has a `restore` that undoes `content`."""
+    """A learned hash function; its class has a method `restore` that undoes `content`."""
 
     @property
     def n_bits(self) -> int:
@@ -55,29 +44,27 @@ class Function(Protocol):
         """Everything that decides about codes: what JSON can hold, and arrays."""
 
 
-class Model(NamedTuple):
-    """What a model file holds.
+FORMS: Registry[Any] = Registry(
+    "form",
+    {
+        "kernel": "gphash.method.hashing:HashFunction",
+        "linear": "gphash.functions.projections:LinearFunction",
+        "sinusoids": "gphash.functions.projections:SinusoidFunction",
+        "trees": "gphash.functions.trees:TreesFunction",
+    },
+)
+"""Classes of hash functions by the names that files have for them."""
 
-    function
-        The hash function.
-    method
-        Name of the estimator that learned it.
-    fingerprint
-        Of the file's content: models with the same one compute the same codes.
-    remarks
-        What the estimator wanted to remember.
-    descriptor
-        How the pictures were described that it was trained with; None if nobody said, or for plain features.
-    n_jobs
-        Threads that encode.
-    """
+
+class Model(NamedTuple):
+    """What a model file holds."""
 
     function: Function
-    method: str
-    fingerprint: str
-    remarks: dict[str, Any]
-    descriptor: Descriptor | None = None
-    n_jobs: int | None = -1
+    method: str  # registered name of the method that learned it
+    fingerprint: str  # of the file's content: models with the same one compute the same codes
+    remarks: dict[str, Any]  # what the file says beside it, such as the parameters of the method
+    descriptor: Descriptor | None = None  # how the pictures were described that it was trained with, if anybody said
+    n_jobs: int | None = -1  # threads that encode
 
     @property
     def n_bits(self) -> int:
@@ -96,39 +83,54 @@ class Model(NamedTuple):
 
     def encode(self, X: ArrayLike) -> NDArray[np.uint8]:
         """Packed codes of rows [n, d], uint8 [n, ceil(n_bits / 8)]."""
-        return packing.pack(self.function.margins(self._checked(X), self.n_jobs) >= 0)
+        return packing.pack(self.function.margins(self.check_rows(X), self.n_jobs) >= 0)
+
+    def encode_pieces(
+        self, pieces: Iterable[ArrayLike], n_rows: int, tell: Callable[[int], None] | None = None
+    ) -> NDArray[np.uint8]:
+        """Packed codes of so many rows that come in pieces; `tell` is called with the number of rows done."""
+        packed, done = np.empty((n_rows, -(-self.n_bits // 8)), np.uint8), 0
+        for piece in pieces:
+            codes = self.encode(piece)
+            packed[done : done + len(codes)] = codes
+            done += len(codes)
+            if tell is not None:
+                tell(done)
+        return packed
 
     def bit_probabilities(self, X: ArrayLike) -> Floats:
         """P(bit = 1) of rows [n, d], [n, n_bits]."""
         function: Any = self.function
         if not self.has_probabilities:
-            raise ValueError(f"the model is one of {self.method}, which tells no probabilities.")
-        chances: Floats = function.probabilities(self._checked(X), self.n_jobs)
+            raise ValueError(f"the model is one of {self.method}, which has no probabilities.")
+        chances: Floats = function.probabilities(self.check_rows(X), self.n_jobs)
         return chances
 
-    def _checked(self, X: ArrayLike) -> Floats:
+    def check_rows(self, X: ArrayLike | None, name: str = "X") -> Floats:
+        """Rows [n, d] as the function takes them; an error calls them by `name`."""
         rows = np.asarray(X)
         if rows.ndim != 2 or not len(rows) or rows.shape[1] != self.n_features or rows.dtype.kind not in "fiub":
             raise ValueError(
-                f"X is {rows.dtype} of shape {rows.shape}; give at least one row of numbers, [n, {self.n_features}], "
-                "as the model was trained with."
+                f"{name} has dtype {rows.dtype} and shape {rows.shape}; give at least one row of numbers, "
+                f"[n, {self.n_features}], as the model was trained with."
             )
         # As the estimator has it: float32 holds short whole numbers exactly, all others become float64.
         short = rows.dtype == np.float32 or rows.dtype.itemsize <= 2
         rows = rows.astype(np.float32 if short else np.float64, copy=False)
         if not np.isfinite(rows).all():
-            raise ValueError("X holds NaN or infinity; give finite numbers.")
-        scaling.check_range(rows)
+            raise ValueError(f"{name} holds NaN or infinity; give finite numbers.")
+        arrays.check_range(rows)
         return rows
 
 
 def load(path: str | os.PathLike[str], n_jobs: int | None = -1) -> Model:
     """Read a model of any method, as `save` wrote it."""
-    stored = persistence.read(path, KIND)
+    stored = container.read(path, KIND)
     with schema.reading(path, INSTEAD):
         function = restore(stored.meta, stored.arrays)
         descriptor = descriptor_of(stored.remarks, function)
-    return Model(function, stored.meta["method"], stored.fingerprint, stored.remarks, descriptor, n_jobs)
+        Text().check(stored.remarks.get("method"), "method")
+    return Model(function, stored.remarks["method"], stored.fingerprint, stored.remarks, descriptor, n_jobs)
 
 
 def descriptor_of(remarks: dict[str, Any], function: Function) -> Descriptor | None:
@@ -142,16 +144,15 @@ def descriptor_of(remarks: dict[str, Any], function: Function) -> Descriptor | N
     return found
 
 
-def content(function: Function, method: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """What a file keeps of a hash function and the method that learned it."""
+def content(function: Function) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """What a file keeps of a hash function."""
     meta, arrays = function.content()
-    return {"method": method, "form": function.form, **meta}, arrays
+    return {"form": FORMS.name_of(type(function)), **meta}, arrays
 
 
 def restore(meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Function:
     """The hash function from what `content` gave; a FaultError says what is wrong with that."""
-    for name, rule in (("method", Text()), ("form", Text(tuple(FORMS)))):
-        rule.check(meta.get(name), name)
-    own = {name: value for name, value in meta.items() if name not in ("method", "form")}
-    function: Function = import_module(FORMS[meta["form"]]).restore(own, arrays)
+    Text(tuple(FORMS)).check(meta.get("form"), "form")
+    own = {name: value for name, value in meta.items() if name != "form"}
+    function: Function = FORMS[meta["form"]].restore(own, arrays)
     return function

@@ -1,16 +1,16 @@
 """Signs of sums of decision trees."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gphash import schema
 from gphash.arrays import Floats
+from gphash.codes.packing import MOST_BITS
 from gphash.compiled import jit
 from gphash.execution.local import LocalExecutor, row_blocks
-from gphash.hamming.packing import MOST_BITS
 from gphash.schema import Array, Schema, Whole
 
 TILE = 64
@@ -29,32 +29,23 @@ SCHEMA = Schema(
 
 
 class Trees(NamedTuple):
-    """Complete binary trees; the children of node v are 2 v + 1 and 2 v + 2.
+    """Complete binary trees; the children of node v are 2 v + 1 and 2 v + 2."""
 
-    features
-        Column that a node looks at, uint32 [..., t, 2^depth − 1].
-    thresholds
-        A row goes right where its value is at least this; infinite for a node that does not split, float64.
-    values
-        What a leaf adds to the margin, float64 [..., t, 2^depth].
-    """
+    features: NDArray[np.uint32]  # column that a node looks at, [..., t, 2^depth − 1]
+    thresholds: Floats  # a row goes right where its value is at least this; infinite for a node that does not split
+    values: Floats  # what a leaf adds to the margin, [..., t, 2^depth]
 
-    features: NDArray[np.uint32]
-    thresholds: Floats
-    values: Floats
+
+def no_trees(n_bits: int, n_trees: int, depth: int) -> Trees:
+    """Trees that do not split and add nothing, to be filled in."""
+    inner, leaves = (n_bits, n_trees, 2**depth - 1), (n_bits, n_trees, 2**depth)
+    return Trees(np.zeros(inner, np.uint32), np.full(inner, np.inf), np.zeros(leaves))
 
 
 @dataclass(frozen=True, eq=False)
 class TreesFunction:
-    """Everything needed to encode a row.
+    """Everything needed to encode a row: one ensemble per bit, [m, t, nodes], for rows of so many features."""
 
-    trees
-        One ensemble per bit, [m, t, nodes].
-    n_features
-        Width of a row.
-    """
-
-    form: ClassVar[str] = "trees"
     has_probabilities: ClassVar[bool] = False
 
     trees: Trees
@@ -67,27 +58,24 @@ class TreesFunction:
 
     def margins(self, X: Floats, n_jobs: int | None = 1) -> Floats:
         """Sums of what the trees say, [n, m]."""
+        tiles = row_blocks(len(X), TILE)
         with LocalExecutor(n_jobs) as executor:
-            tiles = executor.collect(
-                lambda rows: walk(np.ascontiguousarray(X[rows].T), *self.trees),
-                row_blocks(len(X), TILE),
-            )
-            return np.concatenate(list(tiles))
+            parts = executor.collect(lambda rows: walk(np.ascontiguousarray(X[rows].T), *self.trees), tiles)
+            return np.concatenate(list(parts))
 
     def content(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """What a file keeps."""
         return {"n_features": self.n_features}, dict(self.trees._asdict())
 
-
-def restore(meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> TreesFunction:
-    """The function from its content; a FaultError says what is wrong, lest the compiled walk leave its arrays."""
-    sizes = schema.check(SCHEMA, meta, arrays)
-    schema.check_values("features", arrays["features"], 0, meta["n_features"] - 1)
-    if sizes["leaves"] not in [2**depth for depth in range(1, DEEPEST + 1)] or sizes["nodes"] != sizes["leaves"] - 1:
-        raise schema.FaultError(
-            f"its trees have {sizes['nodes']} nodes and {sizes['leaves']} leaves, which are no trees"
-        )
-    return TreesFunction(Trees(**{name: arrays[name] for name in Trees._fields}), meta["n_features"])
+    @classmethod
+    def restore(cls, meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
+        """The function from its content; a FaultError says what is wrong, lest the compiled walk leave its arrays."""
+        sizes = schema.check(SCHEMA, meta, arrays)
+        schema.check_values("features", arrays["features"], 0, meta["n_features"] - 1)
+        nodes, leaves = sizes["nodes"], sizes["leaves"]
+        if leaves not in [2**depth for depth in range(1, DEEPEST + 1)] or nodes != leaves - 1:
+            raise schema.FaultError(f"its trees have {nodes} nodes and {leaves} leaves, which are no trees")
+        return cls(Trees(**{name: arrays[name] for name in Trees._fields}), meta["n_features"])
 
 
 @jit

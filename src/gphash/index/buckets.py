@@ -5,7 +5,6 @@ distinct code. Sorted codes that stand next to each other agree in many bits; fo
 all agree are noted, and they bound the distance of any query from the block.
 """
 
-import bisect
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,15 +19,9 @@ Ids = NDArray[np.signedinteger[Any]]
 class Buckets(NamedTuple):
     """Distinct codes and their ids.
 
-    codes
-        Ascending: 16, 32 or 64-bit words [u] for codes that fit in one, else 64-bit words [u, w]. The first bit of a
-        code is the highest bit of its first word.
-    starts
-        Ids of code i are ids[starts[i]:starts[i + 1]], [u + 1].
-    ids
-        Ascending within every bucket, [n].
-    same, value
-        For every block of codes, the bits in which all of them agree, and what they are there, [b] or [b, w].
+    Codes ascend: 16, 32 or 64-bit words [u] for codes that fit in one, else 64-bit words [u, w]. The first bit of a
+    code is the highest bit of its first word. Ids of code i are ids[starts[i]:starts[i + 1]], ascending. `same` has the
+    bits in which all codes of a block agree, and `value` what they are there, [b] or [b, w].
     """
 
     codes: Words
@@ -105,12 +98,12 @@ def keep(buckets: Buckets, kept: NDArray[np.bool_]) -> Buckets:
     return build(buckets.codes[full], starts, buckets.ids[kept])
 
 
-def merge(first: Buckets, second: Buckets) -> Buckets:
-    """All items of two sets of buckets."""
-    if not second.n_items:
-        return first
-    words = np.concatenate([spread(first), spread(second)])
-    return group(words, np.concatenate([first.ids.astype(np.int64), second.ids.astype(np.int64)]))
+def merge(*several: Buckets) -> Buckets:
+    """All items of several sets of buckets."""
+    full = [one for one in several if one.n_items] or [several[0]]
+    if len(full) == 1:
+        return full[0]
+    return group(np.concatenate([spread(one) for one in full]), np.concatenate([one.ids for one in full]))
 
 
 def spread(buckets: Buckets) -> Words:
@@ -131,22 +124,8 @@ def counts(buckets: Buckets, kept: NDArray[np.bool_]) -> NDArray[np.int64]:
     return np.diff(sums[buckets.starts.astype(np.int64)])
 
 
-def find(buckets: Buckets, words: Words) -> NDArray[np.int64]:
-    """Number of the bucket of every code, [q]; −1 where nobody has it."""
-    if words.ndim == 1:
-        places = np.searchsorted(buckets.codes, words)
-        inside = np.minimum(places, max(buckets.n_codes - 1, 0))
-        found = buckets.codes[inside] == words if buckets.n_codes else np.zeros(len(words), bool)
-        return np.where(found, inside, -1).astype(np.int64)
-    numbers = [bisect.bisect_left(buckets.codes, code.tolist(), key=lambda row: row.tolist()) for code in words]
-    found = [
-        i < buckets.n_codes and bool((buckets.codes[i] == code).all()) for i, code in zip(numbers, words, strict=True)
-    ]
-    return np.where(found, numbers, -1).astype(np.int64)
-
-
 def fault(codes: Words, starts: NDArray[Any], ids: Ids, n_bits: int) -> str:
-    """Why arrays of the right shapes are no buckets, which the compiled search relies on; nothing if they are."""
+    """Why arrays of the right shapes are no buckets, on which the compiled search relies; nothing if they are."""
     if int(starts[0]) != 0 or int(starts[-1]) != len(ids) or not (starts[1:] > starts[:-1]).all():
         return "its starts do not divide its ids among its codes"
     if len(codes) and np.bitwise_or.reduce(codes if codes.ndim == 1 else codes[:, -1]) & _spare(n_bits):
@@ -167,12 +146,8 @@ def _spare(n_bits: int) -> np.unsignedinteger[Any]:
 
 
 def _ascend(codes: Words) -> bool:
-    first = codes if codes.ndim == 1 else np.ascontiguousarray(codes[:, 0])
-    rises = bool((first[1:] > first[:-1]).all())
-    if codes.ndim == 1 or rises:
-        return rises
     undecided = np.arange(len(codes) - 1)
-    for column in codes.T:
+    for column in codes[None] if codes.ndim == 1 else codes.T:
         if (column[undecided + 1] < column[undecided]).any():
             return False
         undecided = undecided[column[undecided + 1] == column[undecided]]
@@ -180,15 +155,11 @@ def _ascend(codes: Words) -> bool:
 
 
 def _are_distinct(ids: Ids) -> bool:
-    if not len(ids):
-        return True
-    first, last = int(ids.min()), int(ids.max())
-    if last - first < 8 * len(ids):  # nearly all ids are the numbers of rows: quicker than to sort them
-        seen = np.zeros(last - first + 1, bool)
-        seen[ids - first] = True
-        return int(np.count_nonzero(seen)) == len(ids)
-    ordered = np.sort(ids)
-    return bool((ordered[1:] > ordered[:-1]).all())
+    if not len(ids) or int(ids.max()) - (first := int(ids.min())) >= 8 * len(ids):
+        return len(np.unique(ids)) == len(ids)
+    seen = np.zeros(int(ids.max()) - first + 1, bool)  # nearly all ids are numbers of rows: quicker than to sort them
+    seen[ids - first] = True
+    return int(np.count_nonzero(seen)) == len(ids)
 
 
 def _summarise(codes: Words) -> tuple[Words, Words]:

@@ -1,14 +1,19 @@
-"""What an index holds at one moment. A change makes new contents; whoever reads the old ones is not disturbed."""
+"""What an index holds at one moment, and which of it a search may return.
+
+A change makes new contents; whoever reads the old ones is not disturbed.
+"""
 
 import weakref
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from gphash.index import buckets as bucketing
+from gphash.index import checks
 from gphash.index.buckets import Buckets, Words
 
 SMALL, SHARE = 1024, 8  # recent items are folded in beyond so many, or this part of all
@@ -16,33 +21,10 @@ SMALL, SHARE = 1024, 8  # recent items are folded in beyond so many, or this par
 ALL = np.empty(0, bool)
 
 
-class Stats(NamedTuple):
-    """What an index holds.
-
-    n_items, n_codes
-        Items, and distinct codes among them.
-    largest_bucket, mean_bucket
-        Items that share a code.
-    bytes
-        Memory, or mapped file, that codes and ids take.
-    """
-
-    n_items: int
-    n_codes: int
-    largest_bucket: int
-    mean_bucket: float
-    bytes: int
-
-
 class Marks(NamedTuple):
-    """Items of buckets that count.
+    """Items of buckets that count: a mark for every place in `ids`, how many of every bucket, [u], and in all.
 
-    kept
-        A mark for every place in `ids`; empty if all do.
-    counts
-        How many of every bucket, [u]; empty if all do.
-    total
-        How many in all.
+    Both arrays are empty if all items count.
     """
 
     kept: NDArray[np.bool_]
@@ -50,7 +32,7 @@ class Marks(NamedTuple):
     total: int
 
 
-def mark(buckets: Buckets, kept: NDArray[np.bool_]) -> Marks:
+def mark(buckets: Buckets, kept: NDArray[np.bool_] = ALL) -> Marks:
     """Marks of some places in `ids`; of all if `kept` is empty."""
     if not len(kept):
         return Marks(ALL, np.empty(0, np.int64), buckets.n_items)
@@ -60,13 +42,7 @@ def mark(buckets: Buckets, kept: NDArray[np.bool_]) -> Marks:
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Buckets, and which of their items have not been removed.
-
-    buckets
-        As built.
-    alive
-        A mark for every place in `buckets.ids`; empty if none was removed.
-    """
+    """Buckets, and a mark for every place in their ids whose item has not been removed; none if all are there."""
 
     buckets: Buckets
     alive: NDArray[np.bool_] = field(default_factory=lambda: ALL)
@@ -81,10 +57,10 @@ class Part:
         """The buckets without what was removed."""
         return bucketing.keep(self.buckets, self.alive) if len(self.alive) else self.buckets
 
-    @property
-    def ids(self) -> NDArray[np.int64]:
-        """Ids that have not been removed, in no order."""
-        return (self.buckets.ids[self.alive] if len(self.alive) else self.buckets.ids).astype(np.int64)
+    @cached_property
+    def ends(self) -> tuple[int, int]:
+        """The smallest and the largest id."""
+        return int(self.buckets.ids.min()), int(self.buckets.ids.max())
 
     @cached_property
     def _by_id(self) -> NDArray[np.int64]:
@@ -92,8 +68,9 @@ class Part:
         return np.argsort(self.buckets.ids, kind="stable")
 
     def places(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Where in `buckets.ids` some ids are; −1 if they are not, or were removed."""
-        if not self.buckets.n_items:
+        """Where in `buckets.ids` some ids are; −1 if they are not there, or were removed."""
+        # Only a part that may have any of them is put in order.
+        if not self.buckets.n_items or not ((numbers >= self.ends[0]) & (numbers <= self.ends[1])).any():
             return np.full(len(numbers), -1, np.int64)
         found = np.searchsorted(self.buckets.ids, numbers, sorter=self._by_id)
         places = self._by_id[np.minimum(found, self.buckets.n_items - 1)]
@@ -102,10 +79,16 @@ class Part:
             there &= self.alive[places]
         return np.where(there, places, -1)
 
-    @property
-    def sizes(self) -> NDArray[np.int64]:
-        """Items of every bucket, [u]."""
-        return self.marks.counts if len(self.alive) else bucketing.sizes(self.buckets)
+    def without(self, numbers: NDArray[np.int64]) -> "Part":
+        """The same without some items; itself if it has none of them."""
+        places = self.places(numbers)
+        if not len(gone := places[places >= 0]):
+            return self
+        alive = self.alive.copy() if len(self.alive) else np.ones(self.buckets.n_items, bool)
+        alive[gone] = False
+        after = Part(self.buckets, alive)
+        after.__dict__.update(ends=self.ends, _by_id=self._by_id)
+        return after
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +96,7 @@ class Contents:
     """All items of an index at one moment.
 
     parts
-        A large base, and what was added lately beside it.
+        A large base and what was added lately beside it, or parts of about the same size.
     state
         The same object as long as the items are the same, however they are stored.
     """
@@ -124,87 +107,65 @@ class Contents:
     @cached_property
     def ids(self) -> NDArray[np.int64]:
         """All ids, ascending; not to be written to."""
-        return _settled(np.sort(np.concatenate([part.ids for part in self.parts])))
+        return _settled(np.sort(np.concatenate([part.living.ids for part in self.parts])))
 
     @cached_property
     def n_items(self) -> int:
         """Number of items."""
         return sum(part.marks.total for part in self.parts)
 
+    def has(self, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which of some ids are there."""
+        there: NDArray[np.bool_] = np.any([part.places(numbers) >= 0 for part in self.parts], axis=0)
+        return there
+
     def inserted(self, words: Words, numbers: NDArray[np.int64]) -> "Contents":
         """With new items."""
         if not len(numbers):
             return self
         base, recent = self.parts[0], self.parts[1:]
-        fresh = bucketing.group(words, numbers)
-        for part in recent:
-            fresh = bucketing.merge(part.living, fresh)
+        fresh = bucketing.merge(*(part.living for part in recent), bucketing.group(words, numbers))
         if fresh.n_items > max(SMALL, base.buckets.n_items // SHARE):
-            after = Contents((Part(bucketing.merge(base.living, fresh)),))
-        else:
-            after = Contents((base, Part(fresh)))
-        if "ids" in self.__dict__:
-            new = np.sort(numbers)
-            after.__dict__["ids"] = _settled(np.insert(self.ids, np.searchsorted(self.ids, new), new))
-        return after
+            return Contents((Part(bucketing.merge(base.living, fresh)),))
+        return Contents((base, Part(fresh)))
 
     def without(self, numbers: NDArray[np.int64]) -> "Contents":
         """Without some items, if they are there."""
-        parts = tuple(_without(part, numbers) for part in self.parts)
-        if all(after is before for after, before in zip(parts, self.parts, strict=True)):
-            return self
-        after = Contents(parts)
-        if "ids" in self.__dict__:
-            after.__dict__["ids"] = _settled(self.ids[~np.isin(self.ids, numbers)])
-        return after
+        parts = tuple(part.without(numbers) for part in self.parts)
+        return self if parts == self.parts else Contents(parts)
 
     def whole(self) -> Buckets:
         """All items as one set of buckets."""
-        merged = self.parts[0].living
-        for part in self.parts[1:]:
-            merged = bucketing.merge(merged, part.living)
-        return merged
+        return bucketing.merge(*(part.living for part in self.parts))
 
-    def stored_as(self, buckets: Buckets) -> "Contents":
-        """The same items in other buckets."""
-        after = Contents((Part(buckets),), self.state)
-        if "ids" in self.__dict__:
-            after.__dict__["ids"] = self.ids
-        return after
-
-    def bucket_sizes(self) -> tuple[Words, NDArray[np.int64]]:
+    def sizes(self) -> tuple[Words, NDArray[np.int64]]:
         """Distinct codes, [u] or [u, w], and how many items have each, [u]."""
-        base = self.parts[0]
-        codes, sizes = base.buckets.codes, base.sizes
-        for part in self.parts[1:]:
-            places = bucketing.find(base.buckets, part.buckets.codes)
-            known = places >= 0
-            sizes = sizes.copy()
-            sizes[places[known]] += part.sizes[known]
-            codes = np.concatenate([codes, part.buckets.codes[~known]])
-            sizes = np.concatenate([sizes, part.sizes[~known]])
-        return codes[sizes > 0], sizes[sizes > 0]
+        parts = [part.living for part in self.parts]
+        if len(parts) == 1:
+            return parts[0].codes, bucketing.sizes(parts[0])
+        codes = np.concatenate([part.codes for part in parts])
+        sizes = np.concatenate([bucketing.sizes(part) for part in parts])
+        distinct = bucketing.group(codes, np.arange(len(codes)))
+        if not distinct.n_codes:
+            return distinct.codes, sizes
+        return distinct.codes, np.add.reduceat(sizes[distinct.ids], distinct.starts[:-1].astype(np.int64))
 
-    def stats(self) -> Stats:
-        """How many items and codes there are, how large the buckets, and how much memory they take."""
-        _, sizes = self.bucket_sizes()
+    @property
+    def n_bytes(self) -> int:
+        """Memory, or mapped files, that codes and ids take."""
         arrays: list[NDArray[Any]] = [array for part in self.parts for array in (*part.buckets, part.alive)]
-        if "ids" in self.__dict__:
-            arrays.append(self.ids)
-        largest, mean = (int(sizes.max()), float(sizes.mean())) if len(sizes) else (0, 0.0)
-        return Stats(int(sizes.sum()), len(sizes), largest, mean, sum(array.nbytes for array in arrays))
+        return sum(array.nbytes for array in arrays) + (self.ids.nbytes if "ids" in self.__dict__ else 0)
+
+
+class Where(NamedTuple):
+    """Items whose label, of `labels` in the order of `HammingIndex.ids`, [n], is a certain value."""
+
+    labels: ArrayLike
+    value: Any
 
 
 class Filter:
-    """Items that a search may return, worked out once for many searches.
-
-    Parameters
-    ----------
-    ids
-        Ascending, int64 [a].
-    state
-        Of the contents that it was made for; others have other items.
-    """
+    """Ids, ascending, that a search may return, worked out once for many searches in contents of one state."""
 
     def __init__(self, ids: NDArray[np.int64], state: object) -> None:
         self.ids = _settled(ids)
@@ -220,18 +181,42 @@ class Filter:
         return found
 
 
+Allowed: TypeAlias = Filter | Where | Iterable[int] | ArrayLike
+
+
+def resolve(allowed: Allowed, known: NDArray[np.int64], state: object) -> Filter:
+    """Work out which of the known ids, ascending, are allowed."""
+    if isinstance(allowed, Filter):
+        if allowed.state is not state:
+            raise ValueError("allowed is a filter of another state of the index; make it again with index.filter(…).")
+        return allowed
+    if isinstance(allowed, Where):
+        if np.ndim(allowed.value):
+            raise ValueError(f"allowed.value is {allowed.value!r}; give one label, or a mask for several.")
+        labels = np.asarray(allowed.labels)
+        if labels.shape != (len(known),):
+            raise ValueError(f"allowed.labels has shape {labels.shape}; give one label per item, [{len(known)}].")
+        return Filter(known[labels == allowed.value], state)
+    given: NDArray[Any] = np.asarray(checks.as_sequence(allowed))
+    if given.dtype == bool:
+        if given.shape != (len(known),):
+            n = len(known)
+            raise ValueError(
+                f"allowed is a mask of shape {given.shape}; give one mark per item as index.ids has them, [{n}]."
+            )
+        return Filter(known[given], state)
+    if given.size == 0:
+        return Filter(known[:0], state)
+    if given.ndim != 1 or given.dtype.kind not in "iu":
+        raise ValueError(f"allowed is {given.dtype} of shape {given.shape}; give a mask, a set of ids or Where(…).")
+    # Numbers beyond 64 bits with a sign are nobody's, and must not become somebody's.
+    numbers = given[given <= checks.LAST].astype(np.int64)
+    chosen = np.unique(numbers)
+    if len(numbers) == len(known) > 2 and np.isin(chosen, [0, 1]).all():
+        raise ValueError("allowed looks like a mask of numbers; give one of dtype bool, or ids.")
+    return Filter(chosen[np.isin(chosen, known, assume_unique=True)], state)
+
+
 def _settled(array: NDArray[np.int64]) -> NDArray[np.int64]:
     array.setflags(write=False)
     return array
-
-
-def _without(part: Part, numbers: NDArray[np.int64]) -> Part:
-    hit = np.isin(part.buckets.ids, numbers)
-    if len(part.alive):
-        hit &= part.alive
-    if not hit.any():
-        return part
-    after = Part(part.buckets, part.alive & ~hit if len(part.alive) else ~hit)
-    if "_by_id" in part.__dict__:
-        after.__dict__["_by_id"] = part._by_id
-    return after

@@ -6,13 +6,14 @@ and the first character of the text. Distances do not depend on that, round trip
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gphash.hamming import packing
+from gphash.codes import packing
 from gphash.index import buckets as bucketing
+from gphash.index.backends import Index
 
 Dialect: TypeAlias = Literal["postgresql", "pgvector", "sqlite", "duckdb"]
 Code: TypeAlias = int | bytes | str
@@ -22,66 +23,37 @@ ROWS = 1 << 14  # converted at a time
 IDENTIFIER = re.compile("[A-Za-z_][A-Za-z0-9_]{0,57}")  # PostgreSQL cuts names at 63, and statements append five
 
 
-class Source(Protocol):
-    """What is handed over; a `HammingIndex` is one."""
-
-    n_bits: int
-
-    def items(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        """Packed codes and ids of all items, ids ascending."""
-        ...
-
-
 class Sql(NamedTuple):
-    """Statements for one database, with its driver's placeholders.
-
-    create
-        Makes the table.
-    insert
-        Adds one row; takes (id, code).
-    rows
-        (id, code) of all items, ids ascending; can be gone through once.
-    index_codes
-        Makes the index on codes; best run when the rows are there.
-    within
-        All items within a radius; takes (code, radius).
-    nearest
-        The k nearest items; takes (code, k).
+    """Statements for one database, with its driver's placeholders, and the rows, which can be gone through once.
 
     Both queries give (id, distance) in the order of (distance, id). Distances are computed once per distinct code.
     """
 
     create: str
-    insert: str
-    rows: Iterator[tuple[int, Code]]
-    index_codes: str
-    within: str
-    nearest: str
+    insert: str  # takes (id, code)
+    rows: Iterator[tuple[int, Code]]  # ids ascending
+    index_codes: str  # best run when the rows are there
+    within: str  # takes (code, radius)
+    nearest: str  # takes (code, k)
 
 
-def to_faiss(index: Source) -> Any:
-    """A FAISS `IndexBinaryIDMap` over an `IndexBinaryFlat` with all items.
+def to_faiss(index: Index) -> Any:
+    """A FAISS `IndexBinaryIDMap` over an `IndexBinaryFlat` with all items, which takes packed queries as they are.
 
-    Its codes have 8 · bytes bits: the spare ones are zero in every code and add nothing to distances.
-
-    Parameters
-    ----------
-    index
-        What to hand over.
-
-    Returns
-    -------
-    index
-        Takes packed queries as they are. Its `range_search` gives distances below the radius, not up to it.
+    Spare bits are zero in every code and add nothing to distances. Its `range_search` gives distances below the radius,
+    not up to it.
     """
-    faiss = _faiss()
+    try:
+        import faiss
+    except ImportError as error:
+        raise ImportError("handing over to FAISS needs faiss-cpu: pip install faiss-cpu.") from error
     packed, ids = index.items()
     found = faiss.IndexBinaryIDMap(faiss.IndexBinaryFlat(8 * packed.shape[1]))
     found.add_with_ids(packed, ids)
     return found
 
 
-def to_sql(index: Source, dialect: Dialect, table: str = "items") -> Sql:
+def to_sql(index: Index, dialect: Dialect, table: str = "items") -> Sql:
     """Statements and rows that bring all items into a SQL database and search there.
 
     Parameters
@@ -115,7 +87,7 @@ def to_sql(index: Source, dialect: Dialect, table: str = "items") -> Sql:
     return Sql(
         create=f"CREATE TABLE {table} (id {number} PRIMARY KEY, code {kind} NOT NULL)",
         insert=f"INSERT INTO {table} (id, code) VALUES ({mark}, CAST({mark} AS {kind}))",
-        rows=_rows(*index.items(), index.n_bits, dialect),
+        rows=_rows(index, dialect),
         index_codes=f"CREATE INDEX {table}_code ON {table} (code)",
         within=f"{near} WHERE near.distance <= {mark} {order}",
         nearest=f"{near} {order} LIMIT {mark}",
@@ -123,28 +95,14 @@ def to_sql(index: Source, dialect: Dialect, table: str = "items") -> Sql:
 
 
 def sql_codes(packed: ArrayLike, n_bits: int, dialect: Dialect) -> list[Code]:
-    """Codes as the statements of `to_sql` take them.
+    """Packed codes, [n, bytes], as the statements of `to_sql` take them.
 
-    Parameters
-    ----------
-    packed
-        Packed codes, [n, bytes].
-    n_bits
-        Length of a code.
-    dialect
-        As for `to_sql`.
-
-    Returns
-    -------
-    codes
-        For pgvector zeros and ones as text; else integers up to 64 bits, and bytes beyond, [n].
+    For pgvector zeros and ones as text; else integers up to 64 bits, and bytes beyond.
     """
     _check_dialect(dialect)
     if dialect == "pgvector":
         return list(as_text(packed, n_bits))
-    if n_bits <= WORD:
-        return list(as_bigint(packed, n_bits).tolist())
-    return list(as_bytes(packed, n_bits))
+    return list(as_bigint(packed, n_bits).tolist() if n_bits <= WORD else as_bytes(packed, n_bits))
 
 
 def hamming(a: bytes, b: bytes) -> int:
@@ -159,45 +117,19 @@ def hamming(a: bytes, b: bytes) -> int:
 
 
 def as_bigint(packed: ArrayLike, n_bits: int) -> NDArray[np.int64]:
-    """Codes of up to 64 bits as the signed integers of databases.
+    """Packed codes of up to 64 bits, [n, bytes], as the signed integers of databases, [n].
 
     A code is read as a binary number whose highest digit is the first bit. Codes of 64 bits that begin with 1 are
     negative, in two's complement; all others are not.
-
-    Parameters
-    ----------
-    packed
-        Packed codes, [n, bytes].
-    n_bits
-        Length of a code.
-
-    Returns
-    -------
-    numbers
-        int64 [n].
     """
     _check_word(n_bits)
-    octets = packing.check_packed(packed, n_bits)
-    words = bucketing.to_words(octets, n_bits)
+    words = bucketing.to_words(packing.check_packed(packed, n_bits), n_bits)
     spare = 8 * words.dtype.itemsize - n_bits
     return (words.astype(np.uint64) >> np.uint64(spare)).view(np.int64)
 
 
 def from_bigint(numbers: ArrayLike, n_bits: int) -> NDArray[np.uint8]:
-    """Undo `as_bigint`.
-
-    Parameters
-    ----------
-    numbers
-        Integers, [n].
-    n_bits
-        Length of a code.
-
-    Returns
-    -------
-    packed
-        [n, bytes], spare bits zero.
-    """
+    """Undo `as_bigint`: packed codes, [n, bytes]."""
     _check_word(n_bits)
     given = np.asarray(numbers)
     if given.size == 0:
@@ -253,12 +185,11 @@ def from_hex(texts: Sequence[str], n_bits: int) -> NDArray[np.uint8]:
     return from_bytes([bytes.fromhex(text) for text in texts], n_bits)
 
 
-def _rows(
-    packed: NDArray[np.uint8], ids: NDArray[np.int64], n_bits: int, dialect: Dialect
-) -> Iterator[tuple[int, Code]]:
+def _rows(index: Index, dialect: Dialect) -> Iterator[tuple[int, Code]]:
+    packed, ids = index.items()
     for start in range(0, len(ids), ROWS):
         part = slice(start, start + ROWS)
-        yield from zip(ids[part].tolist(), sql_codes(packed[part], n_bits, dialect), strict=True)
+        yield from zip(ids[part].tolist(), sql_codes(packed[part], index.n_bits, dialect), strict=True)
 
 
 def _column(n_bits: int, dialect: Dialect) -> str:
@@ -272,17 +203,15 @@ def _column(n_bits: int, dialect: Dialect) -> str:
 
 def _distance(n_bits: int, dialect: Dialect) -> str:
     """Hamming distance of the columns `code` and `wanted`."""
+    short = n_bits <= WORD
     if dialect == "pgvector":
         return "CAST(code <~> wanted AS INTEGER)"
     if dialect == "duckdb":
-        return "bit_count(xor(code, wanted))" if n_bits <= WORD else "bit_count(xor(code::BIT, wanted::BIT))"
-    if dialect == "postgresql":
-        if n_bits <= WORD:
-            return "bit_count((code # wanted)::BIT(64))"
-        width = 8 * -(-n_bits // 8)
-        code, wanted = (f"('x' || encode({name}, 'hex'))::BIT({width})" for name in ("code", "wanted"))
-        return f"bit_count({code} # {wanted})"
-    return _sqlite_distance() if n_bits <= WORD else "hamming(code, wanted)"
+        return "bit_count(xor(code, wanted))" if short else "bit_count(xor(code::BIT, wanted::BIT))"
+    if dialect == "sqlite":
+        return _sqlite_distance() if short else "hamming(code, wanted)"
+    code, wanted = (f"('x' || encode({name}, 'hex'))::BIT({8 * -(-n_bits // 8)})" for name in ("code", "wanted"))
+    return "bit_count((code # wanted)::BIT(64))" if short else f"bit_count({code} # {wanted})"
 
 
 def _sqlite_distance() -> str:
@@ -305,12 +234,3 @@ def _check_dialect(dialect: str) -> None:
 def _check_word(n_bits: int) -> None:
     if not 1 <= n_bits <= WORD:
         raise ValueError(f"n_bits={n_bits!r}; a 64-bit integer holds 1 to {WORD} bits.")
-
-
-def _faiss() -> Any:
-    """The library, or one sentence that says how to get it."""
-    try:
-        import faiss
-    except ImportError as error:
-        raise ImportError("Handing over to FAISS needs faiss-cpu: pip install 'gphash[faiss]'.") from error
-    return faiss

@@ -1,20 +1,13 @@
 """The journal of an index: what was added and removed since its file was written, safe against crashes.
 
-====================  ==============================================================================
-bytes                 content
-====================  ==============================================================================
-0 to 4095             header: magic, format, mark of the index's file, own mark, SHA-256 of these;
-                      at 1024 and at 2048 a slot each: number, length, chain, SHA-256 of these
-4096 and on           records: kind, length of the payload, payload, chain
-====================  ==============================================================================
+Its header of 4096 bytes has magic, format, mark of the index's file, own mark and SHA-256 of these, and at 1024 and at
+2048 a slot each: number, length, chain, SHA-256 of these. Records follow: kind, length of the payload, payload, and
+chain, the SHA-256 of the chain before it and of the record itself. Numbers are little-endian.
 
-The chain of a record is the SHA-256 of the chain before it and of the record itself. A record is written and forced to
-disk, then the slot that is not the latest is overwritten to say how long the journal is now, and forced to disk; only
-then it is acknowledged. What is missing or altered before the length of the latest valid slot is damage, and is
-reported. Behind it, whole records in the chain are taken as well (a crash, or damage to the latest slot, came before
-their slot), and the torn rest of a crash, which was never acknowledged, is ignored.
-
-Numbers are little-endian.
+A record is written and forced to disk, then the slot that is not the latest is overwritten to say how long the journal
+is now, and forced to disk; only then it is acknowledged. What is missing or altered before the length of the latest
+valid slot is damage, and is reported. Behind it, whole records in the chain are taken as well (a crash, or damage to
+the latest slot, came before their slot), and the torn rest of a crash, which was never acknowledged, is ignored.
 """
 
 import contextlib
@@ -26,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gphash import files
-from gphash.persistence import FormatError
+from gphash.container import FormatError
 
 MAGIC = b"\x89GPHJRN\n"
 FORMAT = 1
@@ -41,43 +34,20 @@ _DIGEST = 32
 
 
 class Slot(NamedTuple):
-    """Up to where the journal counts.
-
-    number
-        Grows by one with every record.
-    length
-        Of the file, with that record.
-    chain
-        Of that record.
-    """
+    """Up to where the journal counts: records so far, length of the file with the last of them, and its chain."""
 
     number: int
     length: int
     chain: bytes
 
-    @property
-    def is_sensible(self) -> bool:
-        """Whether a journal can have it, and can go on from it."""
-        return self.length >= START and self.number < 1 << 63
 
-
-class Contents(NamedTuple):
-    """What a journal says.
-
-    base
-        Mark (SHA-256) of the file that it goes on from.
-    mark
-        Its own.
-    slot
-        Up to where it counts.
-    records
-        Kind and payload of every record that counts.
-    """
+class Journal(NamedTuple):
+    """Mark (SHA-256) of the file that a journal goes on from, its own, up to where it counts, and what counts."""
 
     base: bytes
     mark: bytes
     slot: Slot
-    records: list[tuple[int, bytes]]
+    records: list[tuple[int, bytes]]  # kind and payload
 
 
 def create(path: Path, base: bytes, like: Path) -> None:
@@ -91,57 +61,48 @@ def create(path: Path, base: bytes, like: Path) -> None:
         file.write(bytes(header))
 
 
-def read(path: Path) -> Contents:
+def read(path: Path) -> Journal:
     """Read a journal and verify all that counts."""
     with open(path, "rb") as file:
-        header = file.read(START)
-        if len(header) < START:
-            raise FormatError(f"{str(path)!r} is truncated: a journal has at least {START} bytes")
-        magic, version, base, mark = _HEAD.unpack_from(header)
-        if magic != MAGIC:
-            raise FormatError(f"{str(path)!r} is no journal of an index")
-        if version != FORMAT:
-            raise FormatError(
-                f"{str(path)!r} has format {version}, and this gphash knows {FORMAT}: a newer one reads it"
-            )
-        head = header[: _HEAD.size]
-        if header[_HEAD.size : _HEAD.size + _DIGEST] != hashlib.sha256(head).digest():
-            raise FormatError(f"{str(path)!r} is damaged: its header does not match its checksum")
-        slots = [slot for place in SLOTS if (slot := _unseal(header, place)) is not None and slot.is_sensible]
-        if not slots:
-            raise FormatError(f"{str(path)!r} is damaged: it does not say how long it is")
-        slot = max(slots)
-        body = memoryview(file.read())
+        header, body = file.read(START), memoryview(file.read())
+
+    def damaged(why: str) -> FormatError:
+        return FormatError(f"{str(path)!r} is {why}")
+
+    if len(header) < START:
+        raise damaged(f"truncated: a journal has at least {START} bytes")
+    magic, version, base, mark = _HEAD.unpack_from(header)
+    if magic != MAGIC:
+        raise damaged("no journal of an index")
+    if version != FORMAT:
+        raise damaged(f"a journal of format {version}, and this gphash knows {FORMAT}; a newer gphash reads it")
+    chain = hashlib.sha256(header[: _HEAD.size]).digest()
+    if header[_HEAD.size : _HEAD.size + _DIGEST] != chain:
+        raise damaged("damaged: its header does not match its checksum")
+    slots = [slot for place in SLOTS if (slot := _unseal(header, place)) is not None]
+    if not slots:
+        raise damaged("damaged: it does not say how long it is")
+    slot = max(slots)
     sure = slot.length - START
     if len(body) < sure:
-        raise FormatError(f"{str(path)!r} is truncated: it has {START + len(body)} bytes of {slot.length}")
-    chain, place, records = hashlib.sha256(head).digest(), 0, []
+        raise damaged(f"truncated: it has {START + len(body)} bytes of {slot.length}")
+    place, records = 0, []
     while place < sure:
         if (found := _record(body, sure, place, chain)) is None:
-            raise FormatError(
-                f"{str(path)!r} is damaged: the record at byte {START + place} does not match its checksum"
-            )
+            raise damaged(f"damaged: the record at byte {START + place} does not match its checksum")
         records.append(found[:2])
         place, chain = found[2:]
     if chain != slot.chain:
-        raise FormatError(f"{str(path)!r} is damaged: it does not end as its header says")
+        raise damaged("damaged: it does not end as its header says")
     while (found := _record(body, len(body), place, chain)) is not None:
         records.append(found[:2])
         place, chain = found[2:]
         slot = Slot(slot.number + 1, START + place, chain)
-    return Contents(base, mark, slot, records)
+    return Journal(base, mark, slot, records)
 
 
 class Writer:
-    """Appends to a journal; whoever has one must hold the index's lock.
-
-    Parameters
-    ----------
-    path
-        Of the journal.
-    slot
-        Up to where it counts; what is behind is cut off.
-    """
+    """Appends to a journal, whose rest behind the slot is cut off; whoever has one must hold the index's lock."""
 
     def __init__(self, path: Path, slot: Slot) -> None:
         self.slot = slot
@@ -202,16 +163,14 @@ class Writer:
 
 def _record(body: memoryview, stop: int, place: int, chain: bytes) -> tuple[int, bytes, int, bytes] | None:
     """Kind and payload of a record, where it ends, and its chain; None if it is not whole or not in the chain."""
-    if place + _RECORD.size + _DIGEST > stop:
+    if (start := place + _RECORD.size) + _DIGEST > stop:
         return None
     kind, length = _RECORD.unpack_from(body, place)
-    end = place + _RECORD.size + length
-    if end + _DIGEST > stop:
-        return None
+    end = start + length
     after = hashlib.sha256(chain + bytes(body[place:end])).digest()
-    if body[end : end + _DIGEST] != after:
+    if end + _DIGEST > stop or body[end : end + _DIGEST] != after:
         return None
-    return kind, bytes(body[place + _RECORD.size : end]), end + _DIGEST, after
+    return kind, bytes(body[start:end]), end + _DIGEST, after
 
 
 def is_ours(path: Path) -> bool:
@@ -226,7 +185,9 @@ def _seal(slot: Slot) -> bytes:
 
 
 def _unseal(header: bytes, place: int) -> Slot | None:
+    """A slot; None if it is damaged, or says what no journal that can go on says."""
     content = header[place : place + _SLOT.size]
     if header[place + _SLOT.size : place + _SLOT.size + _DIGEST] != hashlib.sha256(content).digest():
         return None
-    return Slot(*_SLOT.unpack(content))
+    slot = Slot(*_SLOT.unpack(content))
+    return slot if slot.length >= START and slot.number < 1 << 63 else None

@@ -1,6 +1,6 @@
 """An index on disk: a file of buckets, a journal of changes beside it, and a lock for the one writer.
 
-`NAME` is a container file (see `persistence`) of kind "index". `NAME.journal` holds what was added and removed since it
+`NAME` is a container file (see `container`) of kind "index". `NAME.journal` holds what was added and removed since it
 was written, and names that file by its fingerprint. Compaction writes a new file, which names the journal that went
 into it, over the old one, and then a new, empty journal. A crash in between leaves a journal that the file says it has
 taken in already; it is ignored.
@@ -16,20 +16,16 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gphash import files, persistence, schema
-from gphash.hamming import packing
+from gphash import container, files, schema
+from gphash.codes import packing
+from gphash.container import FormatError
 from gphash.index import buckets as bucketing
 from gphash.index import journal
 from gphash.index.buckets import Buckets
-from gphash.persistence import FormatError
 from gphash.schema import Array, Digest, FaultError, Maybe, Rule, Schema, Text, Whole
 
 KIND = "index"
-META: dict[str, Rule] = {
-    "n_bits": Whole(1, packing.MOST_BITS),
-    "model": Maybe(Text()),
-    "folded": Maybe(Digest()),
-}
+META: dict[str, Rule] = {"n_bits": Whole(1, packing.MOST_BITS), "model": Maybe(Text()), "folded": Maybe(Digest())}
 AGAIN = "build the index again, or get its files from where they were made"
 LARGE = 1 << 22  # bytes of a journal that are worth folding in, if the file itself is not much larger
 ATTEMPTS = 20
@@ -41,36 +37,26 @@ class LockedError(RuntimeError):
     """Another process, or another opened index, is writing."""
 
 
-class Opened(NamedTuple):
-    """What the files of an index hold.
+class Change(NamedTuple):
+    """A record of a journal: items added, with their packed codes, or removed."""
 
-    buckets
-        Of the file, mapped into memory.
-    n_bits, model
-        Length of a code, and fingerprint of the model that made the codes.
-    changes
-        From the journal: kind, ids, and packed codes if added.
-    place
-        The files, for changes to come.
-    """
+    is_added: bool
+    ids: NDArray[np.int64]
+    packed: NDArray[np.uint8]
+
+
+class Opened(NamedTuple):
+    """Buckets, mapped into memory, and metadata of a file; changes from its journal, and files for those to come."""
 
     buckets: Buckets
     n_bits: int
     model: str | None
-    changes: list[tuple[int, NDArray[np.int64], NDArray[np.uint8]]]
-    place: "Place"
+    changes: list[Change]
+    files: "IndexFiles"
 
 
-class Place:
-    """Where an opened index lives.
-
-    Parameters
-    ----------
-    path
-        The file of buckets.
-    lock
-        Held by a writer; None for a reader.
-    """
+class IndexFiles:
+    """The files of an opened index; without a lock, they are only read."""
 
     def __init__(self, path: Path, lock: BinaryIO | None) -> None:
         self.path = path
@@ -80,40 +66,32 @@ class Place:
         self._closed = False
         self._owner = os.getpid()
 
-    def begin(self, contents: journal.Contents | None) -> None:
+    def begin(self, known: journal.Journal | None) -> None:
         """Get ready to write, on from what the journal holds; without one, make it."""
-        if contents is None:
-            base = bytes.fromhex(persistence.describe(self.path).fingerprint)
-            journal.create(_journal_of(self.path), base, self.path)
-            contents = journal.read(_journal_of(self.path))
-        self._mark = contents.mark
-        self._writer = journal.Writer(_journal_of(self.path), contents.slot)
+        beside = _beside(self.path, "journal")
+        if known is None:
+            journal.create(beside, bytes.fromhex(container.describe(self.path).fingerprint), self.path)
+            known = journal.read(beside)
+        self._mark = known.mark
+        self._writer = journal.Writer(beside, known.slot)
 
-    def append(self, kind: int, ids: NDArray[np.int64], packed: NDArray[np.uint8] | None) -> None:
-        """Make a change durable."""
+    def append(self, ids: NDArray[np.int64], packed: NDArray[np.uint8] | None) -> None:
+        """Make a change durable: items added with their codes, or removed if there are none."""
         self.check_writable()
         assert self._writer is not None
-        codes = b"" if packed is None else packed.tobytes()
+        kind, codes = (journal.REMOVE, b"") if packed is None else (journal.ADD, packed.tobytes())
         self._writer.append(kind, len(ids).to_bytes(8, "little") + ids.astype("<i8").tobytes() + codes)
 
-    def replace(self, buckets: Buckets, n_bits: int, model: str | None) -> str:
-        """Write all buckets as the new file, and begin a new journal."""
+    def replace(self, buckets: Buckets, n_bits: int, model: str | None) -> tuple[str, Buckets]:
+        """Write all buckets as the new file and begin a new journal; returns the fingerprint and the file's buckets."""
+        self.check_writable()
         assert self._writer is not None
-        # Should this fail, it may be before or after the file took its place, with a journal to go on with or one that
-        # went into the file: `check_writable` finds out when it is wanted.
+        # Should this fail, the file may be the new one or the old; `check_writable` finds out when it is needed.
         self._writer.close()
         self._writer = None
         mark = write(self.path, buckets, n_bits, model, self._mark.hex())
         self.begin(None)
-        return mark
-
-    def buckets(self) -> Buckets:
-        """The buckets of the file."""
-        return _buckets(self.path, persistence.read(self.path, KIND, mapped=True))
-
-    def is_at(self, path: str | os.PathLike[str]) -> bool:
-        """Whether this is that file."""
-        return Path(os.path.realpath(path)) == self.path
+        return mark, _buckets(self.path, container.read(self.path, KIND, mapped=True))
 
     def is_overgrown(self) -> bool:
         """Whether the journal should be folded in."""
@@ -135,7 +113,7 @@ class Place:
         if os.getpid() != self._owner:
             raise ValueError(f"the index {str(self.path)!r} was opened by another process; open it again in this one.")
         if self._writer is None:
-            self.begin(_journal_for(self.path, persistence.describe(self.path).meta.get("folded")))
+            self.begin(_journal_for(self.path, container.describe(self.path).meta.get("folded")))
 
     def close(self) -> None:
         """Let another writer have it; a journal without changes goes."""
@@ -143,13 +121,12 @@ class Place:
         mine = os.getpid() == self._owner
         if self._writer is not None:
             if mine and not self.journalled():
-                _journal_of(self.path).unlink(missing_ok=True)
+                _beside(self.path, "journal").unlink(missing_ok=True)
             self._writer.close()
             self._writer = None
         if self._lock is not None:
             if mine:  # a child of a fork has the same lock, and must neither keep it nor give it up
-                _forget_lock(self.path)
-                _unlock(self._lock)
+                _give_up(self.path, self._lock)
             self._lock.close()
             self._lock = None
 
@@ -158,7 +135,7 @@ class Place:
 def lock(path: str | os.PathLike[str]) -> Iterator[None]:
     """Hold the right to write an index; the thread that has it may take it again, as `save_index` does.
 
-    For whoever writes more than the index itself, and wants nobody to come in between.
+    For whoever writes more than the index itself, and lets nobody come in between.
     """
     target = Path(os.path.realpath(path))
     if target.is_dir():
@@ -169,26 +146,28 @@ def lock(path: str | os.PathLike[str]) -> Iterator[None]:
     if target in held:
         yield
         return
-    with contextlib.closing(_take_lock(target)):
+    with contextlib.closing(_take_lock(target)) as taken:
         held.add(target)
         try:
             yield
         finally:
             held.remove(target)
-            _forget_lock(target)
+            _give_up(target, taken)
 
 
 def save_index(path: str | os.PathLike[str], buckets: Buckets, n_bits: int, model: str | None) -> str:
     """Write an index; one that is there is replaced, unless somebody is writing to it."""
     target = Path(os.path.realpath(path))
     with lock(path):
-        persistence.check_replaceable(path, KIND)
+        container.check_replaceable(path, KIND)
         files.sweep(target.parent)
-        before = _journal_of(target)
+        before = _beside(target, "journal")
         folded = None
         if before.exists():
             if not journal.is_ours(before):
-                raise FileExistsError(f"{str(before)!r} is no journal of an index, and would be in the way of one.")
+                raise FileExistsError(
+                    f"{str(before)!r} is no journal of an index; rename it, or give the index another name."
+                )
             with contextlib.suppress(FormatError):
                 folded = journal.read(before).mark.hex()
         mark = write(target, buckets, n_bits, model, folded)
@@ -196,20 +175,19 @@ def save_index(path: str | os.PathLike[str], buckets: Buckets, n_bits: int, mode
     return mark
 
 
-def open_index(path: str | os.PathLike[str], writable: bool) -> Opened:
+def open_files(path: str | os.PathLike[str], writable: bool) -> Opened:
     """Read and verify the files of an index."""
     target = Path(os.path.realpath(path))
-    if not target.exists():
-        raise FileNotFoundError(f"{os.fspath(path)!r} does not exist; give the file of an index.")
-    if target.is_dir():
-        raise IsADirectoryError(f"{os.fspath(path)!r} is a folder; give the file of an index.")
-    place = Place(target, _take_lock(target) if writable else None)
+    if not target.is_file():
+        kind, what = (IsADirectoryError, "is a folder") if target.is_dir() else (FileNotFoundError, "does not exist")
+        raise kind(f"{os.fspath(path)!r} {what}; give the file of an index.")
+    opened = IndexFiles(target, _take_lock(target) if writable else None)
+    beside = _beside(target, "journal")
     try:
         for _ in range(ATTEMPTS):
-            stored = persistence.read(target, KIND, mapped=True)
-            beside = _journal_of(target)
-            contents = _journal_for(target, stored.meta.get("folded"))
-            base = persistence.describe(target).fingerprint if contents is None else contents.base.hex()
+            stored = container.read(target, KIND, mapped=True)
+            known = _journal_for(target, stored.meta.get("folded"))
+            base = container.describe(target).fingerprint if known is None else known.base.hex()
             if base == stored.fingerprint:
                 break
             # A writer may have replaced the file between our looks at the two; then the next look agrees.
@@ -217,73 +195,65 @@ def open_index(path: str | os.PathLike[str], writable: bool) -> Opened:
             raise FormatError(f"{str(beside)!r} belongs to another index file than {str(target)!r}")
         buckets = _buckets(target, stored)
         n_bits = stored.meta["n_bits"]
-        changes = [_change(kind, payload, n_bits, beside) for kind, payload in (contents.records if contents else [])]
+        changes = [_change(kind, payload, n_bits, beside) for kind, payload in (known.records if known else [])]
         if writable:
             files.sweep(target.parent)
-            place.begin(contents)
+            opened.begin(known)
     except BaseException:
-        place.close()
+        opened.close()
         raise
-    return Opened(buckets, n_bits, stored.meta["model"], changes, place)
+    return Opened(buckets, n_bits, stored.meta["model"], changes, opened)
 
 
-def _journal_for(path: Path, folded: object) -> journal.Contents | None:
+def _journal_for(path: Path, folded: object) -> journal.Journal | None:
     """The journal beside a file; None if there is none, or one that went into the file."""
     try:
-        contents = journal.read(_journal_of(path))
+        known = journal.read(_beside(path, "journal"))
     except FileNotFoundError:
         return None
-    return None if contents.mark.hex() == folded else contents
+    return None if known.mark.hex() == folded else known
 
 
 def write(path: Path, buckets: Buckets, n_bits: int, model: str | None, folded: str | None) -> str:
     """Write an index whole, without a lock, and return its fingerprint; `folded` is the journal that it replaces."""
     meta: dict[str, Any] = {"n_bits": n_bits, "model": model, "folded": folded}
-    arrays: dict[str, NDArray[Any]] = {"codes": buckets.codes, "starts": buckets.starts, "ids": buckets.ids}
-    return persistence.write(path, KIND, meta, arrays)
+    return container.write(path, KIND, meta, {"codes": buckets.codes, "starts": buckets.starts, "ids": buckets.ids})
 
 
-def _buckets(path: Path, stored: persistence.Container) -> Buckets:
+def _buckets(path: Path, stored: container.Container) -> Buckets:
     """The buckets of a file; compiled code relies on what is checked here."""
     with schema.reading(path, AGAIN):
         schema.Record(META).check(stored.meta, "")
         n_bits = stored.meta["n_bits"]
         n_words = -(-n_bits // 64)
         word = np.dtype(bucketing.word_type(n_bits)).newbyteorder("<").str
-        small, most = np.iinfo(np.int64).min, np.iinfo(np.int64).max
         arrays = {
-            "codes": Array(word, ("codes",) if n_words == 1 else ("codes", n_words), 0, np.iinfo(np.uint64).max),
-            "starts": Array(("<u4", "<i8"), ("starts",), 0, most),
-            "ids": Array("<i8", ("items",), small, most),
+            "codes": Array(word, ("codes",) if n_words == 1 else ("codes", n_words), 0, 2**64 - 1),
+            "starts": Array(("<u4", "<i8"), ("starts",), 0, 2**63 - 1),
+            "ids": Array("<i8", ("items",), -(2**63), 2**63 - 1),
         }
         sizes = schema.check(Schema(META, arrays), stored.meta, stored.arrays)
         if sizes["starts"] != sizes["codes"] + 1:
             raise FaultError(f"it has {sizes['starts']} starts for {sizes['codes']} codes")
-        codes, starts, ids = (np.asarray(stored.arrays[name]) for name in ("codes", "starts", "ids"))
+        codes, starts, ids = (np.asarray(stored.arrays[name]) for name in arrays)
         if fault := bucketing.fault(codes, starts, ids, n_bits):
             raise FaultError(fault)
         return bucketing.build(codes, starts, ids)
 
 
-def _change(kind: int, payload: bytes, n_bits: int, path: Path) -> tuple[int, NDArray[np.int64], NDArray[np.uint8]]:
-    count, width = int.from_bytes(payload[:8], "little"), -(-n_bits // 8)
-    if kind not in (journal.ADD, journal.REMOVE) or len(payload) != 8 + count * (
-        8 + (width if kind == journal.ADD else 0)
-    ):
+def _change(kind: int, payload: bytes, n_bits: int, path: Path) -> Change:
+    count, width, added = int.from_bytes(payload[:8], "little"), -(-n_bits // 8), kind == journal.ADD
+    if kind not in (journal.ADD, journal.REMOVE) or len(payload) != 8 + count * (8 + width * added):
         raise FormatError(f"{str(path)!r} holds a record that this version of gphash does not know")
     ids = np.frombuffer(payload, "<i8", count, 8).astype(np.int64)
     packed = np.frombuffer(payload, np.uint8, offset=8 + 8 * count).reshape(-1, width)
     with schema.reading(path, AGAIN):
         packing.check_packed(packed, n_bits, "a record")
-    return kind, ids, packed
+    return Change(added, ids, packed)
 
 
-def _journal_of(path: Path) -> Path:
-    return path.with_name(path.name + ".journal")
-
-
-def _lock_of(path: Path) -> Path:
-    return path.with_name(path.name + ".lock")
+def _beside(path: Path, ending: str) -> Path:
+    return path.with_name(f"{path.name}.{ending}")
 
 
 def _take_lock(path: Path) -> BinaryIO:
@@ -292,33 +262,26 @@ def _take_lock(path: Path) -> BinaryIO:
         import fcntl
     except ImportError as error:
         raise OSError("indexes can be written on systems with file locks (fcntl) only.") from error
-    beside = _lock_of(path)
     while True:
-        file = open(beside, "ab")  # noqa: SIM115, closed by whoever holds it
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with contextlib.ExitStack() as failing:
+            file = failing.enter_context(open(_beside(path, "lock"), "ab"))
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise LockedError(
+                    f"{str(path)!r} is being written to by somebody else; there can be one writer."
+                ) from error
             # Somebody may have deleted the file meanwhile, and locked another one of the same name.
             with contextlib.suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(file.fileno()), beside.stat()):
+                if os.path.samestat(os.fstat(file.fileno()), _beside(path, "lock").stat()):
+                    failing.pop_all()
                     return file
-            file.close()
-        except BlockingIOError as error:
-            file.close()
-            raise LockedError(
-                f"{str(path)!r} is being written to by somebody else; there can be one writer."
-            ) from error
-        except BaseException:
-            file.close()
-            raise
 
 
-def _forget_lock(path: Path) -> None:
-    """Remove the file of a lock that is held; whoever has it open finds out that it is gone."""
-    with contextlib.suppress(OSError):
-        _lock_of(path).unlink()
-
-
-def _unlock(file: BinaryIO) -> None:
+def _give_up(path: Path, file: BinaryIO) -> None:
+    """Remove the file of a lock that is held, and unlock; whoever has it open finds out that it is gone."""
     import fcntl
 
+    with contextlib.suppress(OSError):
+        _beside(path, "lock").unlink()
     fcntl.flock(file, fcntl.LOCK_UN)

@@ -7,27 +7,29 @@ everything else.
 
 import asyncio
 import contextlib
+import functools
 import os
 import signal
 import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from importlib import resources
 from typing import Annotated, Any, TypeAlias, TypeVar
 
 from fastapi import FastAPI, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
+from starlette.staticfiles import StaticFiles
 
-from gphash.gallery.gallery import Gallery
-from gphash.gallery.records import Neighbour
-from gphash.gallery.records import Query as Asked
-from gphash.index import ranking
-from gphash.server import answers, assets, bodies, failures, logs, questions, schemas
+from gphash.collection.collection import Collection
+from gphash.index import search as index_search
+from gphash.server import answers, failures, logs, questions, schemas
 from gphash.server.edge import Edge
-from gphash.server.failures import Failure
+from gphash.server.failures import Refusal
 from gphash.server.metrics import CONTENT_TYPE, Metrics
-from gphash.server.questions import EncodeForm, EncodeJson, ItemForm, ItemJson, Options, SearchForm, SearchJson
-from gphash.server.settings import Settings, check
+from gphash.server.questions import JSON, EncodeForm, EncodeJson, ItemForm, ItemJson, PlainInt, SearchForm, SearchJson
+from gphash.server.settings import ServiceSettings, check
 from gphash.server.shelf import Shelf, warm
 from gphash.version import __version__
 
@@ -36,33 +38,29 @@ T = TypeVar("T")
 
 WORKERS = 2
 SMALL_BODY = 1 << 16  # bytes that are read and checked in no time
+NUMBER_BYTES, BESIDE_NUMBERS = 32, 1 << 18  # of JSON: at most 24 of a number say something, and those between
 MAX_BUCKETS, MAX_SAMPLES = 200, 100
 
-Id = Annotated[questions.Whole, Path(ge=-(2**63), le=2**63 - 1)]
+Id = Annotated[PlainInt, Path(ge=-(2**63), le=2**63 - 1)]
+BucketCount = Annotated[PlainInt, Query(ge=1, le=MAX_BUCKETS)]
+SampleCount = Annotated[PlainInt, Query(ge=0, le=MAX_SAMPLES)]
 
 
 class Service:
-    """What all routes share.
+    """What all routes share."""
 
-    Parameters
-    ----------
-    path, settings
-        As for `create_app`.
-    """
-
-    def __init__(self, path: str | os.PathLike[str], settings: Settings) -> None:
+    def __init__(self, path: str | os.PathLike[str], settings: ServiceSettings) -> None:
         self.settings = settings
-        self.metrics = Metrics(lambda: len(self.shelf.gallery))
-        self.shelf = Shelf(path, settings.model, settings.writable, self.metrics.reload, settings.pictures)
-        self.seek = _constant() if settings.search_removed else answers.seek
+        self.metrics = Metrics(lambda: len(self.shelf.collection))
+        self.shelf = Shelf(path, settings, lambda result: self.metrics.reloads.labels(result).inc())
         self.state = "loading"
         self.when_ready: Callable[[], None] = lambda: None
-        self._work = ThreadPoolExecutor(WORKERS, "gphash-work")
-        self._pictures = ThreadPoolExecutor(WORKERS, "gphash-pictures")
-        self._describe = ThreadPoolExecutor(settings.upload_threads, "gphash-describe")
         self.is_compiling = False
+        self.at_work = ThreadPoolExecutor(WORKERS, "gphash-work")
+        self.at_pictures = ThreadPoolExecutor(WORKERS, "gphash-pictures")
+        self.at_uploads = ThreadPoolExecutor(settings.upload_threads, "gphash-describe")
         self._uploads = 0
-        self._unfinished: set[Future[Any]] = set()
+        self.unfinished: set[Future[Any]] = set()
 
     @contextlib.asynccontextmanager
     async def life(self, _: FastAPI) -> AsyncIterator[None]:
@@ -87,90 +85,99 @@ class Service:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            for pool in (self._work, self._pictures, self._describe):
+            for pool in (self.at_work, self.at_pictures, self.at_uploads):
                 pool.shutdown(wait=False, cancel_futures=True)
-            # Threads that outlast the time for finishing still use the gallery; it ends with the process.
-            if not self.n_unfinished:
+            # Threads that outlast the time for finishing still use the collection; it ends with the process.
+            if not self.unfinished:
                 self.shelf.close()
 
-    @property
-    def n_unfinished(self) -> int:
-        """How many threads are at work."""
-        return len(self._unfinished)
-
     async def _warm(self) -> None:
-        with self.shelf.lease() as gallery:
-            try:
-                await self.work(lambda: warm(gallery))
-            except Exception as error:
-                logs.crash("warming up failed", error)
-                self.state = "failed"
-                return
-            if self.state == "loading":
-                self.state = "ready"
-                self.when_ready()
-            self._compile(gallery)
-
-    def _compile(self, gallery: Gallery) -> None:
-        """Get the compiled search ready; searches are in numpy until it is, and a stop does not wait for it."""
-
-        def compile_search() -> None:
-            try:
-                gallery.index.warm()
-            except Exception as error:
-                logs.crash("compiling the search failed", error)
-            self.is_compiling = False
-
+        collection = self.shelf.collection
+        try:
+            await self.do(self.at_work, lambda: warm(collection))
+        except Exception as error:
+            logs.crash("warming up failed", error)
+            self.state = "failed"
+            return
+        if self.state == "loading":
+            self.state = "ready"
+            self.when_ready()
+        # Searches are in numpy until the compiled one is ready, and a stop does not wait for it.
         self.is_compiling = True
-        threading.Thread(target=compile_search, name="gphash-compile", daemon=True).start()
+        threading.Thread(target=self._compile, args=[collection], name="gphash-compile", daemon=True).start()
 
-    async def work(self, task: Callable[[], T]) -> T:
+    def _compile(self, collection: Collection) -> None:
+        try:
+            collection.index.warm()
+        except Exception as error:
+            logs.crash("compiling the search failed", error)
+        self.is_compiling = False
+
+    async def do(self, pool: ThreadPoolExecutor, task: Callable[[], T]) -> T:
         """Do something that takes a while."""
-        return await self._hand(self._work, task)
+        future = pool.submit(task)
+        self.unfinished.add(future)
+        future.add_done_callback(self.unfinished.discard)
+        return await asyncio.wrap_future(future)
 
-    async def look(self, task: Callable[[], T]) -> T:
-        """Do something that fetches a picture."""
-        return await self._hand(self._pictures, task)
+    async def answer(
+        self, make: Callable[[Collection], bytes], status: int = 200, pool: ThreadPoolExecutor | None = None
+    ) -> Response:
+        """The answer that a thread makes from the current collection."""
+        collection = self.shelf.collection
+        return _json(await self.do(pool or self.at_work, lambda: make(collection)), status)
 
-    @contextlib.asynccontextmanager
-    async def form(self, request: Request) -> AsyncIterator[bodies.Form]:
-        """A form with a picture, which takes a place in the queue when all of it has come."""
-        body = await bodies.read(request, self.settings, self.settings.max_body_bytes)
+    async def body(self, request: Request, n_rows: int) -> bytes:
+        """A body of JSON with at most so many rows: unpacked, a longer one could be very much larger."""
+        n_numbers = n_rows * self.shelf.collection.model.n_features
+        return await questions.read(
+            request, min(self.settings.max_body_bytes, BESIDE_NUMBERS + NUMBER_BYTES * n_numbers)
+        )
+
+    async def ask(
+        self,
+        request: Request,
+        kinds: tuple[type[BaseModel], type[BaseModel]],
+        make: Callable[..., bytes],
+        n_rows: int = 1,
+        status: int = 200,
+    ) -> Response:
+        """The answer to a body of JSON, or to a form with a picture, of these kinds."""
+        in_json, in_form = kinds
+        if questions.kind_of(request) == JSON:
+            body = await self.body(request, n_rows)
+
+            def read(collection: Collection) -> bytes:
+                question = questions.from_json(in_json, body, collection.model.n_features, n_rows)
+                return make(collection, question, b"", self.settings)
+
+            return await self.answer(read, status)
+        content = await questions.read(request, self.settings.max_body_bytes)
+        # A picture takes a place in the queue when it has arrived completely.
         if self._uploads >= self.settings.upload_threads + self.settings.upload_queue:
-            self.metrics.busy("uploads")
-            raise failures.busy("too_many_uploads", 429, "too many pictures are waiting; try again in a moment.")
+            self.metrics.refused.labels("uploads").inc()
+            raise failures.busy("too_many_uploads", 429, "too many pictures are waiting")
         self._uploads += 1
         try:
-            yield await bodies.form_of(request, body, self.settings)
+            picture, fields = await questions.form_of(request, content)
+            question = questions.from_form(in_form, fields)
+            return await self.answer(
+                lambda collection: make(collection, question, picture, self.settings), status, self.at_uploads
+            )
         finally:
             self._uploads -= 1
 
-    async def describe(self, task: Callable[[], T]) -> T:
-        """Do something with a picture."""
-        return await self._hand(self._describe, task)
-
-    async def _hand(self, pool: ThreadPoolExecutor, task: Callable[[], T]) -> T:
-        future = pool.submit(task)
-        self._unfinished.add(future)
-        future.add_done_callback(self._unfinished.discard)
-        return await asyncio.wrap_future(future)
+    def check_writable(self) -> None:
+        """Refuse changes if the service is read-only."""
+        if not self.settings.writable:
+            raise Refusal(403, "read_only", "the service is read-only; start it with --writable to change items.")
 
 
-class _Described(FastAPI):
-    """An application whose description says which tokens are wanted."""
-
-    def openapi(self) -> dict[str, Any]:
-        """The description."""
-        if not self.openapi_schema:
-            schemas.secure(super().openapi(), self.state.service.settings)
-        return super().openapi()
-
-
-def create_app(gallery_path: str | os.PathLike[str], settings: Settings) -> FastAPI:
+def create_app(path: str | os.PathLike[str], settings: ServiceSettings) -> FastAPI:
     """The service as an application; see `service.create_app`."""
     check(settings)
-    service = Service(gallery_path, settings)
-    app = _Described(
+    service = Service(path, settings)
+    app = FastAPI(
         title="gphash",
         version=__version__,
         summary="Search among short binary codes.",
@@ -183,40 +190,32 @@ def create_app(gallery_path: str | os.PathLike[str], settings: Settings) -> Fast
         Edge, settings=settings, metrics=service.metrics, is_stopping=lambda: service.state == "stopping"
     )
     app.state.service = service
-    _add_page(app)
-    _add_state(app, service)
+    _add_page_and_state(app, service)
     _add_items(app, service)
     _add_questions(app, service)
+    schemas.secure(app.openapi(), settings)
     return app
 
 
-def _add_page(app: FastAPI) -> None:
-    files = assets.load()
+def _add_page_and_state(app: FastAPI, service: Service) -> None:
+    files = StaticFiles(directory=str(resources.files("gphash.server") / "page"))
 
-    def send(name: str, request: Request) -> Response:
-        if (asset := files.get(name)) is None:
-            raise Failure(404, "not_found", "there is no such page.")
-        headers = {"ETag": asset.etag, "Cache-Control": "no-cache", "Content-Security-Policy": assets.POLICY}
-        if assets.is_known(request.headers.get("if-none-match"), asset.etag):
-            return Response(status_code=304, headers=headers)
-        return Response(asset.content, headers=headers, media_type=asset.media_type)
+    @app.get("/static/{file:path}", include_in_schema=False)
+    async def static(file: str, request: Request) -> Response:
+        response = await files.get_response(file, request.scope)
+        response.headers["Cache-Control"] = "no-cache"
+        return response
 
     @app.get("/", include_in_schema=False)
     async def page(request: Request) -> Response:
-        return send("index.html", request)
+        return await static("index.html", request)
 
-    @app.get("/static/{file}", include_in_schema=False)
-    async def static(file: str, request: Request) -> Response:
-        return send(file, request)
-
-
-def _add_state(app: FastAPI, service: Service) -> None:
-    @app.get("/healthz", responses={200: {"model": schemas.State}})
+    @app.get("/healthz", responses={200: {"model": schemas.StateAnswer}})
     async def healthz() -> Response:
-        """Whether the process lives."""
+        """Whether the process is alive."""
         return _json(b'{"status":"alive"}')
 
-    @app.get("/readyz", responses={200: {"model": schemas.State}, 503: {"model": schemas.State}})
+    @app.get("/readyz", responses={200: {"model": schemas.StateAnswer}, 503: {"model": schemas.StateAnswer}})
     async def readyz() -> Response:
         """Whether requests are welcome: not while loading or stopping."""
         content = f'{{"status":"{service.state}"}}'.encode()
@@ -229,35 +228,28 @@ def _add_state(app: FastAPI, service: Service) -> None:
 
 
 def _add_items(app: FastAPI, service: Service) -> None:
-    settings, shelf = service.settings, service.shelf
+    settings = service.settings
     any_picture = {"image/*": {"schema": {"type": "string", "format": "binary"}}}
 
-    @app.get("/collection", responses=schemas.responses(model=schemas.Collection))
-    async def collection() -> Response:
+    @app.get("/collection", responses=schemas.responses(model=schemas.CollectionAnswer))
+    async def summary() -> Response:
         """What there is to search in."""
-        with shelf.lease() as gallery:
-            return _json(await service.work(lambda: answers.collection(gallery, settings)))
+        return await service.answer(lambda collection: answers.summary(collection, settings))
 
-    @app.get("/collection/buckets", responses=schemas.responses(422, model=schemas.Buckets))
-    async def buckets(
-        n: Annotated[questions.Whole, Query(ge=1, le=MAX_BUCKETS)] = 12,
-        samples: Annotated[questions.Whole, Query(ge=0, le=MAX_SAMPLES)] = 8,
-    ) -> Response:
+    @app.get("/collection/buckets", responses=schemas.responses(422, model=schemas.BucketsAnswer))
+    async def buckets(n: BucketCount = 12, samples: SampleCount = 8) -> Response:
         """The fullest codes."""
-        with shelf.lease() as gallery:
-            return _json(await service.work(lambda: answers.buckets(gallery, n, samples)))
+        return await service.answer(lambda collection: answers.buckets(collection, n, samples))
 
-    @app.get("/items/random", responses=schemas.responses(404, model=schemas.Item))
+    @app.get("/items/random", responses=schemas.responses(404, model=schemas.ItemAnswer))
     async def random_item() -> Response:
         """Some item."""
-        with shelf.lease() as gallery:
-            return _json(await service.work(lambda: answers.random_item(gallery)))
+        return await service.answer(answers.random_item)
 
-    @app.get("/items/{id}", responses=schemas.responses(404, 422, model=schemas.Item))
+    @app.get("/items/{id}", responses=schemas.responses(404, 422, model=schemas.ItemAnswer))
     async def item(id: Id) -> Response:
         """One item."""
-        with shelf.lease() as gallery:
-            return _json(await service.work(lambda: answers.item(gallery, id)))
+        return await service.answer(lambda collection: answers.item(collection, id))
 
     @app.get(
         "/items/{id}/image",
@@ -265,150 +257,89 @@ def _add_items(app: FastAPI, service: Service) -> None:
     )
     async def image(id: Id, request: Request) -> Response:
         """An item's picture."""
-        with shelf.lease() as gallery:
-            found = await service.look(lambda: answers.picture(gallery, id, settings))
-        # An id may come to be another item's.
-        headers = {"ETag": found.etag, "Cache-Control": "private, no-cache", "Content-Security-Policy": "sandbox"}
-        if assets.is_known(request.headers.get("if-none-match"), found.etag):
+        find = functools.partial(answers.picture, service.shelf.collection, id, settings)
+        found, mark = await service.do(service.at_pictures, find)
+        # Another item may get this id later.
+        headers = {"ETag": mark, "Cache-Control": "private, no-cache", "Content-Security-Policy": "sandbox"}
+        known = request.headers.get("if-none-match", "").split(",")
+        if any(part.strip().removeprefix("W/") in ("*", mark) for part in known):
             return Response(status_code=304, headers=headers)
         return Response(found.content, headers=headers, media_type=found.media_type)
 
     @app.delete("/items/{id}", status_code=204, responses=schemas.responses(404, 422, 507, status=204))
     async def remove(id: Id) -> Response:
-        """Take an item out."""
-        _check_writable(settings)
-        with shelf.lease() as gallery:
-            await service.work(lambda: answers.remove(gallery, id))
+        """Remove an item."""
+        service.check_writable()
+        await service.do(service.at_work, functools.partial(service.shelf.collection.remove, id))
         return Response(status_code=204)
 
 
 def _add_questions(app: FastAPI, service: Service) -> None:
-    settings, shelf = service.settings, service.shelf
-    taken = schemas.bodies(settings, answers.width(shelf.gallery))
-    with_body = schemas.WITH_BODY
-
-    async def read(request: Request, n_rows: int = 1) -> bytes:
-        return await bodies.read_json(request, settings, n_rows * answers.width(shelf.gallery))
-
-    @app.post(
-        "/search", responses=schemas.responses(*with_body, 404, model=schemas.Found), openapi_extra=taken["search"]
-    )
-    async def search(request: Request) -> Response:
-        """The nearest items of an item, of features, or of a picture."""
-        if bodies.kind_of(request) == bodies.JSON:
-            body = await read(request)
-            with shelf.lease() as gallery:
-                return _json(await _search(service, gallery, body))
-        async with service.form(request) as form:
-            options = questions.from_form(SearchForm, form.fields)
-            with shelf.lease() as gallery:
-                return _json(
-                    await service.describe(
-                        lambda: answers.search_picture(
-                            gallery, form.picture, options, settings, service.seek, service.metrics.search
-                        )
-                    )
-                )
-
-    @app.post("/encode", responses=schemas.responses(*with_body, model=schemas.Codes), openapi_extra=taken["encode"])
-    async def encode(request: Request) -> Response:
-        """Codes of features or of a picture."""
-        if bodies.kind_of(request) == bodies.JSON:
-            body = await read(request, settings.max_rows)
-            with shelf.lease() as gallery:
-                width = answers.width(gallery)
-                return _json(
-                    await service.work(
-                        lambda: answers.encode(gallery, questions.from_json(EncodeJson, body, width, settings.max_rows))
-                    )
-                )
-        async with service.form(request) as form:
-            questions.from_form(EncodeForm, form.fields)
-            with shelf.lease() as gallery:
-                return _json(await service.describe(lambda: answers.encode_picture(gallery, form.picture, settings)))
+    settings, with_body = service.settings, schemas.WITH_BODY
+    taken = schemas.bodies(settings, service.shelf.collection.model.n_features)
+    find = functools.partial(answers.search, timed=service.metrics.search)
 
     @app.post(
         "/items",
         status_code=201,
-        responses=schemas.responses(*with_body, 409, 507, status=201, model=schemas.Item),
+        responses=schemas.responses(*with_body, 409, 507, status=201, model=schemas.ItemAnswer),
         openapi_extra=taken["item"],
     )
     async def add(request: Request) -> Response:
         """Add an item; it is on disk when this answers."""
-        _check_writable(settings)
-        if bodies.kind_of(request) == bodies.JSON:
-            body = await read(request)
-            with shelf.lease() as gallery:
-                width = answers.width(gallery)
-                task = service.work(lambda: answers.add(gallery, questions.from_json(ItemJson, body, width)))
-                return _json(await task, 201)
-        async with service.form(request) as form:
-            fields = questions.from_form(ItemForm, form.fields)
-            with shelf.lease() as gallery:
-                task = service.describe(lambda: answers.add_picture(gallery, form.picture, fields, settings))
-                return _json(await task, 201)
+        service.check_writable()
+        return await service.ask(request, (ItemJson, ItemForm), answers.add, status=201)
+
+    @app.post(
+        "/search",
+        responses=schemas.responses(*with_body, 404, model=schemas.SearchAnswer),
+        openapi_extra=taken["search"],
+    )
+    async def search(request: Request) -> Response:
+        """The nearest items of an item, of features, or of a picture."""
+        if questions.kind_of(request) != JSON:
+            return await service.ask(request, (SearchJson, SearchForm), find)
+        body = await service.body(request, 1)
+
+        def read(collection: Collection) -> SearchJson:
+            return questions.from_json(SearchJson, body, collection.model.n_features)
+
+        if len(body) > SMALL_BODY:
+            return await service.answer(lambda collection: find(collection, read(collection), b"", settings))
+        collection = service.shelf.collection
+        question = read(collection)
+        ask = functools.partial(find, collection, question, b"", settings)
+        return _json(ask() if _is_quick(collection, question) else await service.do(service.at_work, ask))
+
+    @app.post(
+        "/encode", responses=schemas.responses(*with_body, model=schemas.CodesAnswer), openapi_extra=taken["encode"]
+    )
+    async def encode(request: Request) -> Response:
+        """Codes of features or of a picture."""
+        return await service.ask(request, (EncodeJson, EncodeForm), answers.encode, settings.max_rows)
 
 
-async def _search(service: Service, gallery: Gallery, body: bytes) -> bytes:
-    """A search by JSON: here if it is quick, else in the pool."""
-
-    def read() -> SearchJson:
-        return questions.from_json(SearchJson, body, answers.width(gallery))
-
-    def ask(question: SearchJson) -> bytes:
-        return answers.search(gallery, question, service.settings, service.seek, service.metrics.search)
-
-    if len(body) > SMALL_BODY:
-        return await service.work(lambda: ask(read()))
-    question = read()
-    if _is_quick(gallery, question):
-        return ask(question)
-    return await service.work(lambda: ask(question))
-
-
-def _is_quick(gallery: Gallery, question: SearchJson) -> bool:
-    """Whether a search takes less than handing it to another thread would be worth.
+def _is_quick(collection: Collection, question: SearchJson) -> bool:
+    """Whether a search takes less time than handing it to another thread.
 
     It does not if the item's picture is described, if a label's items are gathered, if it may wait for a writer, or as
     long as the search is not compiled.
     """
-    by_code = gallery.descriptor is None and question.id is not None and question.label is None
-    return by_code and not gallery.writable and ranking.scanner.compiled
-
-
-def _constant() -> answers.Seek:
-    """A search that finds what it found first."""
-    found: dict[int, list[Neighbour]] = {}
-
-    def seek(gallery: Gallery, query: Asked, options: Options) -> list[Neighbour]:
-        if options.k not in found:
-            found[options.k] = answers.seek(gallery, query, options)
-        return found[options.k]
-
-    return seek
-
-
-def _check_writable(settings: Settings) -> None:
-    if not settings.writable:
-        raise failures.read_only()
+    by_code = collection.descriptor is None and question.id is not None and question.label is None
+    return by_code and not collection.writable and index_search.scanner.compiled
 
 
 def _json(content: bytes, status: int = 200) -> Response:
-    return Response(content, status, media_type=bodies.JSON)
-
-
-def _failed(failure: Failure) -> Response:
-    return Response(failure.content(), failure.status, failure.headers, media_type=bodies.JSON)
+    return Response(content, status, media_type=JSON)
 
 
 async def _http_error(_: Request, error: Any) -> Response:
     code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "invalid_request")
     headers = {name: "GET, HEAD" if value == "GET" else value for name, value in (error.headers or {}).items()}
-    return _failed(Failure(error.status_code, code, f"{error.detail}.", headers=headers))
+    raise Refusal(error.status_code, code, f"{error.detail}.", headers=headers)
 
 
 async def _bad_parameter(_: Request, error: Any) -> Response:
     first = error.errors()[0]
     argument = str(first["loc"][-1])
-    text = first["msg"].removeprefix("Value error, ")
-    return _failed(failures.wrong(f"{argument}: {text}.", argument))
+    raise failures.wrong(f"{argument}: {first['msg'].removeprefix('Value error, ')}.", argument)

@@ -1,156 +1,253 @@
-"""The outermost layer: who may come in, how many at once, and a line and a count for everyone who left."""
+"""The outermost layer: who may come in, how many at once, and a line and a count for every request.
 
+A request takes a place in work when its body has come; bodies on their way are bounded apart from that.
+"""
+
+import asyncio
+import contextlib
 import hmac
 import re
 import time
 from collections.abc import Callable
 
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
 from gphash.server import failures, logs
-from gphash.server.failures import Failure, GoneError, forbidden, too_large, unauthorised
+from gphash.server.failures import GoneError, Refusal, busy
 from gphash.server.metrics import Metrics
-from gphash.server.places import Places
-from gphash.server.settings import Settings, allowed_hosts
-from gphash.server.visit import App, Receive, Scope, Send, Visit
+from gphash.server.settings import ServiceSettings, allowed_hosts
 
 SIGNS_OF_LIFE = frozenset({"/healthz", "/readyz"})
 PAGE, STATIC = "/", "/static/"
 READING_POSTS = frozenset({"/search", "/encode"})
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-OWN_SITE = (b"none", b"same-origin")
 GONE = 499
+LARGEST_BODIES = 32  # that there is memory for, of requests on their way and in work
+DRAIN_SECONDS = 2.0
+CLOSE = (b"connection", b"close")
+PAGE_POLICY = b"default-src 'self'; img-src 'self' blob: data:; frame-ancestors 'none'; base-uri 'none'; "
+PAGE_POLICY += b"form-action 'none'"
+# Of every answer that does not say otherwise.
+HEADERS = {
+    b"x-content-type-options": b"nosniff",
+    b"cross-origin-resource-policy": b"same-origin",
+    b"content-security-policy": PAGE_POLICY,
+}
 
 
 class Edge:
-    """A layer of ASGI around the application.
+    """Middleware around the application: tokens, limits, logs and metrics."""
 
-    Parameters
-    ----------
-    app
-        What answers.
-    settings
-        Tokens and limits.
-    metrics
-        Where requests are counted.
-    is_stopping
-        Whether the service is about to end.
-    """
-
-    def __init__(self, app: App, settings: Settings, metrics: Metrics, is_stopping: Callable[[], bool]) -> None:
+    def __init__(
+        self, app: ASGIApp, settings: ServiceSettings, metrics: Metrics, is_stopping: Callable[[], bool]
+    ) -> None:
         self._app = app
-        self._settings = settings
+        self.settings, self.metrics, self.is_stopping = settings, metrics, is_stopping
         self._hosts = allowed_hosts(settings)
-        self._read = _encoded(settings.read_token)
-        self._write = _encoded(settings.write_token)
-        self._metrics = metrics
-        self._places = Places(settings, metrics)
-        self._is_stopping = is_stopping
+        self._read, self._write = (
+            None if token is None else token.encode() for token in (settings.read_token, settings.write_token)
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        began = time.perf_counter()
-        visit = Visit(scope, receive, send, self._places, self._settings.send_seconds, self._is_stopping)
+        began, method = time.perf_counter(), scope["method"]
+        visit = Visit(self, method, receive, send)
         # Routes know GET; its answer without the body is that to HEAD.
-        inner = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
+        inner = {**scope, "method": "GET"} if method == "HEAD" else scope
         try:
             await self._answer(scope, inner, visit)
         except GoneError:
             visit.status = GONE
         finally:
             visit.leave()
-            route = getattr(inner.get("route"), "path", "other")
-            self._note(scope, route, visit.status or GONE, time.perf_counter() - began)
+            seconds, status = time.perf_counter() - began, visit.status or GONE
+            self.metrics.request(getattr(inner.get("route"), "path", "other"), method, status, seconds)
+            if self.settings.log_requests:
+                logs.request(method, scope["path"], status, seconds, (scope.get("client") or [None])[0])
 
-    async def _answer(self, scope: Scope, inner: Scope, visit: Visit) -> None:
+    async def _answer(self, scope: Scope, inner: Scope, visit: "Visit") -> None:
         try:
             if self._admit(scope):
-                # Only what is posted has a body that anybody reads.
-                if scope["method"] == "POST":
-                    visit.expect()
-                else:
-                    visit.begin()
+                visit.enter()
             await self._app(inner, visit.receive, visit.send)
-        except Failure as failure:
-            await visit.refuse(failure, 4 * self._settings.max_body_bytes)
         except GoneError:
             raise
         except Exception as error:
-            logs.crash("error", error)
+            refusal = failures.of(error)
+            if refusal.status in (500, 507):
+                logs.crash("error", error)
             if not visit.status:
-                await visit.refuse(failures.unforeseen(error), 0)
+                await visit.refuse(refusal)
 
     def _admit(self, scope: Scope) -> bool:
-        """Raise a Failure for a request that is not to be answered; else, whether answering it is work."""
+        """Raise a Refusal for a request that is not to be answered; else, whether answering it is work."""
         headers = dict(scope["headers"])
-        method, path = scope["method"], _path(scope)
-        # Routes are matched by patterns, for which a line may end before its last character.
+        # The path as routes see it: without that of an application that this one is mounted in.
+        method, path, root = scope["method"], str(scope["path"]), str(scope.get("root_path", ""))
+        path = path.removeprefix(root) if path.startswith(f"{root}/") else path
+        # The pattern of a route would match a path with a line break at its end.
         if CONTROL.search(path):
-            raise Failure(400, "bad_path", "the path has control characters.")
-        # A proxy before us may believe the other one, and take the rest for somebody else's request.
+            raise Refusal(400, "bad_path", "the path has control characters.")
+        # A proxy in front may believe the other length, and take the rest for somebody else's request.
         if b"transfer-encoding" in headers and b"content-length" in headers:
             message = "the body has two lengths (Content-Length and Transfer-Encoding); give one of them."
-            raise Failure(400, "two_lengths", message, headers={"Connection": "close"})
+            raise Refusal(400, "two_lengths", message, headers={"Connection": "close"})
         _check_site(method, path, headers)
         if path in SIGNS_OF_LIFE:
             return False
-        if self._hosts is not None and _name(headers.get(b"host", b"")) not in self._hosts:
-            raise Failure(403, "unknown_host", "the service is not called by this name (the header Host).", None)
+        host = re.sub(r"(?<=.):\d+$", "", headers.get(b"host", b"").decode("latin-1").lower())
+        if self._hosts is not None and host not in self._hosts:
+            raise Refusal(403, "unknown_host", "the service does not go by this name (the header Host).")
         work = method not in SAFE or (path != PAGE and not path.startswith(STATIC))
         if work:
             self._check_token(method, path, headers.get(b"authorization", b""))
         length = headers.get(b"content-length", b"0")
-        if not length.isdigit() or len(length) > 18 or int(length) > self._settings.max_body_bytes:
-            raise too_large(self._settings.max_body_bytes)
+        if not length.isdigit() or len(length) > 18 or int(length) > self.settings.max_body_bytes:
+            raise failures.too_large(self.settings.max_body_bytes)
         return work
 
     def _check_token(self, method: str, path: str, authorization: bytes) -> None:
         reading = method in SAFE or (method == "POST" and path in READING_POSTS)
-        # Whatever does not read as we know it needs the strongest token that there is.
+        # A request that is not known to be reading needs the strongest token there is.
         if (self._read if reading else self._write or self._read) is None:
             return
         scheme, _, given = authorization.partition(b" ")
         given = given.strip() if scheme.lower() == b"bearer" else b""
-        # All are compared, always, so that time tells nothing.
+        # Both are always compared, so that the time it takes tells nothing.
         may_read = self._read is not None and hmac.compare_digest(given, self._read)
         may_write = self._write is not None and hmac.compare_digest(given, self._write)
         if may_write or (may_read and (reading or self._write is None)):
             return
-        raise forbidden() if may_read else unauthorised()
-
-    def _note(self, scope: Scope, route: str, status: int, seconds: float) -> None:
-        self._metrics.request(route, scope["method"], status, seconds)
-        if self._settings.log_requests:
-            client = scope.get("client")
-            logs.request(scope["method"], scope["path"], status, seconds, client[0] if client else None)
-
-
-def _path(scope: Scope) -> str:
-    """The path as routes see it: without that of an application which this one is mounted in."""
-    path, root = str(scope["path"]), str(scope.get("root_path", ""))
-    return path.removeprefix(root) if path.startswith(f"{root}/") else path
+        if may_read:
+            raise Refusal(403, "forbidden", "the token may read, but not change anything.")
+        headers = {"WWW-Authenticate": 'Bearer realm="gphash"'}
+        raise Refusal(401, "unauthorised", "a token is needed: Authorization: Bearer ….", headers=headers)
 
 
 def _check_site(method: str, path: str, headers: dict[bytes, bytes]) -> None:
-    """Refuse what pages of other sites send here, whether or not they could read the answer; links to the page work."""
+    """Refuse requests by pages of other sites, whether or not they could read the answer; links to the page work."""
     site, origin = headers.get(b"sec-fetch-site"), headers.get(b"origin")
     if site is not None:
-        own = site in OWN_SITE
+        own = site in (b"none", b"same-origin")
     else:
-        # The scheme is not compared: behind a proxy with TLS the browser's is another than ours.
+        # The scheme is not compared: behind a proxy with TLS the browser's differs from ours.
         own = origin is None or origin.lower().partition(b"://")[1:] == (b"://", headers.get(b"host", b"").lower())
     following = method == "GET" and path == PAGE and headers.get(b"sec-fetch-mode") == b"navigate"
     if not own and not following:
-        raise Failure(403, "cross_site", "pages of other sites may not use the service.")
+        raise Refusal(403, "cross_site", "pages of other sites may not use the service.")
 
 
-def _encoded(token: str | None) -> bytes | None:
-    return None if token is None else token.encode()
+class Visit:
+    """One request between the server and the application; `status` is that of its answer, 0 before it."""
 
+    def __init__(self, edge: Edge, method: str, receive: Receive, send: Send) -> None:
+        self.status = 0
+        self._receive, self._send = receive, send
+        self._settings, self._metrics, self._is_stopping = edge.settings, edge.metrics, edge.is_stopping
+        self._bodiless = method == "HEAD"
+        self._has_come = method != "POST"  # other bodies are not read
+        self._deadline = asyncio.get_running_loop().time() + edge.settings.body_seconds
+        self._n_bytes = 0
+        self._arriving = self._working = False
 
-def _name(host: bytes) -> str:
-    """The header Host without its port."""
-    name, _, port = host.decode("latin-1").lower().rpartition(":")
-    return name if name and port.isdigit() else host.decode("latin-1").lower()
+    def enter(self) -> None:
+        """Take a place among the bodies on their way, or, without a body, among the requests in work."""
+        if self._has_come:
+            self._begin()
+            return
+        most = self._settings.max_unread
+        self._check_room("bodies", self._metrics.arriving < most, f"{most} bodies are on their way")
+        self._metrics.arriving += 1
+        self._arriving = True
+
+    def _begin(self) -> None:
+        most = self._settings.max_in_work
+        self._check_room("in_work", self._metrics.in_work < most, f"{most} requests are being worked on")
+        self._metrics.in_work += 1
+        self._working = True
+
+    def _check_room(self, reason: str, is_room: bool, message: str) -> None:
+        if not is_room:
+            self._metrics.refused.labels(reason).inc()
+            raise busy("busy", 503, message)
+
+    def leave(self) -> None:
+        """Give back what was taken."""
+        self._metrics.in_work -= self._working
+        self._metrics.arriving -= self._arriving
+        self._metrics.body_bytes -= self._n_bytes
+        self._n_bytes, self._working, self._arriving = 0, False, False
+
+    async def receive(self) -> Message:
+        """The next message of the client."""
+        if self._has_come:
+            return await self._receive()
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                message = await self._receive()
+        except TimeoutError:
+            seconds = self._settings.body_seconds
+            raise Refusal(408, "timeout", f"the body did not come within {seconds:g} seconds.") from None
+        n_bytes = len(message.get("body", b""))
+        self._n_bytes += n_bytes
+        self._metrics.body_bytes += n_bytes
+        most = LARGEST_BODIES * self._settings.max_body_bytes
+        self._check_room("bodies", self._metrics.body_bytes <= most, f"there are more than {most} bytes of bodies")
+        if not message.get("more_body", False):
+            self._has_come = True
+            self._metrics.arriving -= self._arriving
+            self._arriving = False
+            if message["type"] == "http.request":
+                self._begin()
+        return message
+
+    async def send(self, message: Message) -> None:
+        """Send a message to the client; when the service is stopping, with the word not to ask again."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            # What is left is up to the client, who may never read.
+            self._metrics.in_work -= self._working
+            self._working = False
+            given = {name.lower() for name, _ in message["headers"]}
+            closing = [CLOSE] if self._is_stopping() and CLOSE[0] not in given else []
+            defaults = [header for header in HEADERS.items() if header[0] not in given]
+            message["headers"] = [*message["headers"], *defaults, *closing]
+        elif self._bodiless:
+            message["body"] = b""
+        # A client that asks on and on and never reads would otherwise be kept for ever.
+        try:
+            async with asyncio.timeout(self._settings.send_seconds):
+                await self._send(message)
+        except TimeoutError:
+            raise GoneError from None
+
+    async def refuse(self, refusal: Refusal) -> None:
+        """Send an error; of a body that there is no room for, some more is read and dropped for a moment.
+
+        A connection that is closed while the client sends is reset, and the client would never see the answer.
+        """
+        self.leave()
+        content = refusal.content()
+        coming = refusal.status in (413, 503) and not self._has_come
+        headers = {"Content-Type": "application/json", "Content-Length": str(len(content)), **refusal.headers}
+        raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+        if coming or refusal.status == 408:
+            raw.append(CLOSE)
+        await self.send({"type": "http.response.start", "status": refusal.status, "headers": raw})
+        await self.send({"type": "http.response.body", "body": content, "more_body": coming})
+        if coming:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(DRAIN_SECONDS):
+                    await self._drain(4 * self._settings.max_body_bytes)
+            await self.send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _drain(self, n_bytes: int) -> None:
+        more = True
+        while n_bytes > 0 and more:
+            message = await self._receive()
+            n_bytes -= len(message.get("body", b""))
+            more = bool(message.get("more_body", False))

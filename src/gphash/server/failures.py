@@ -3,25 +3,15 @@
 import errno
 import json
 from collections.abc import Mapping
-from typing import Any
+
+from gphash.collection.records import KnownItemError, NoPictureError, UnknownItemError
+from gphash.data.pictures import PictureError, TooManyPixelsError
+
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
-class Failure(Exception):  # noqa: N818, an answer more than an error
-    """A request that is answered with an error.
-
-    Parameters
-    ----------
-    status
-        Of HTTP.
-    code
-        What programs tell it by.
-    message
-        What people read.
-    argument
-        The name of the argument that is wrong, if it is one.
-    headers
-        Further headers of the answer.
-    """
+class Refusal(Exception):  # noqa: N818, an answer more than an error
+    """A request that is answered with an error; `code` is for programs, `argument` names the one that is wrong."""
 
     def __init__(
         self,
@@ -32,59 +22,50 @@ class Failure(Exception):  # noqa: N818, an answer more than an error
         headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(message)
-        self.status = status
-        self.code = code
-        self.message = message
-        self.argument = argument
-        self.headers = dict(headers or {})
+        self.status, self.headers = status, dict(headers or {})
+        self._error = {"code": code, "message": message, "argument": argument}
 
     def content(self) -> bytes:
         """The body of the answer."""
-        error: dict[str, Any] = {"code": self.code, "message": self.message, "argument": self.argument}
-        return json.dumps({"error": error}, ensure_ascii=False).encode(errors="replace")
-
-
-FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+        return json.dumps({"error": self._error}, ensure_ascii=False).encode(errors="replace")
 
 
 class GoneError(Exception):
-    """The client has gone before it had sent everything."""
+    """The client went away before it had sent or read everything."""
 
 
-def unauthorised() -> Failure:
-    """No token, or none that is known."""
-    headers = {"WWW-Authenticate": 'Bearer realm="gphash"'}
-    return Failure(401, "unauthorised", "wanted is a token: Authorization: Bearer ….", headers=headers)
-
-
-def forbidden() -> Failure:
-    """A token that may read but not write."""
-    return Failure(403, "forbidden", "the token may read, but not change anything.")
-
-
-def read_only() -> Failure:
-    """The service was started to be read."""
-    return Failure(403, "read_only", "the service is read-only; start it with --writable to change items.")
-
-
-def busy(code: str, status: int, message: str) -> Failure:
-    """Too much at once."""
-    return Failure(status, code, message, headers={"Retry-After": "1"})
-
-
-def too_large(max_bytes: int) -> Failure:
-    """A body beyond the limit."""
-    return Failure(413, "body_too_large", f"the body has more than {max_bytes} bytes, which are the most allowed.")
-
-
-def wrong(message: str, argument: str | None = None, code: str = "invalid_argument") -> Failure:
+def wrong(message: str, argument: str | None = None, code: str = "invalid_argument") -> Refusal:
     """An argument that cannot be used."""
-    return Failure(422, code, message, argument)
+    return Refusal(422, code, message, argument)
 
 
-def unforeseen(error: Exception) -> Failure:
-    """An error that no argument of the client has caused."""
-    if isinstance(error, OSError) and error.errno in FULL:
-        message = "the disk of the service is full, or its quota is used up; nothing was changed."
-        return Failure(507, "insufficient_storage", message)
-    return Failure(500, "internal", "something went wrong in the service; its log says where.")
+def busy(code: str, status: int, message: str) -> Refusal:
+    """Too much at once."""
+    return Refusal(status, code, f"{message}; try again in a moment.", headers={"Retry-After": "1"})
+
+
+def too_large(max_bytes: int) -> Refusal:
+    """A body beyond the limit."""
+    return Refusal(413, "body_too_large", f"the body has more than {max_bytes} bytes, the most allowed.")
+
+
+def of(error: Exception) -> Refusal:
+    """The answer to an error; about errors that no argument has caused, it tells nothing."""
+    sentence = f"{error}".rstrip(".") + "."
+    match error:
+        case Refusal():
+            return error
+        case UnknownItemError():
+            return Refusal(404, "unknown_item", sentence, "id")
+        case NoPictureError():
+            return Refusal(404, "no_picture", "there is no picture of this item.", "id")
+        case KnownItemError():
+            return Refusal(409, "known_item", sentence, "id")
+        case TooManyPixelsError():
+            return Refusal(413, "picture_too_large", sentence, "picture")
+        case PictureError():
+            return wrong(sentence, "picture", "bad_picture")
+        case OSError() if error.errno in FULL:
+            message = "the disk of the service is full, or its quota is used up; nothing was changed."
+            return Refusal(507, "insufficient_storage", message)
+    return Refusal(500, "internal", "something went wrong in the service; its log says where.")

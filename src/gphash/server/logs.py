@@ -7,7 +7,6 @@ import logging
 import sys
 import threading
 import traceback
-import warnings
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -27,49 +26,45 @@ def event(name: str, **details: Any) -> None:
 
 
 def crash(name: str, error: BaseException) -> None:
-    """An error that nobody expected: its kind and where it came from; its text could hold what a client sent."""
+    """An unexpected error: its kind and where it came from, not its text, which could hold what a client sent."""
     _write(event=name, **_origin(error))
 
 
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
-    """Have everything said in this way that Python and other packages would say in theirs: logs, warnings, errors."""
+    """Write logs, warnings and errors of Python and other packages in this way, too."""
     root, own = logging.getLogger(), logging.getLogger("gphash")
-    shown, fallen, handlers, level = warnings.showwarning, threading.excepthook, own.handlers, own.level
-    handler = _Handler()
+    fallen, handlers, level, handler = threading.excepthook, own.handlers, own.level, _Handler()
     root.addHandler(handler)
     own.handlers = []
     own.setLevel(logging.INFO)  # of others, the root takes warnings
-    warnings.showwarning = _warned
+    logging.captureWarnings(True)
     threading.excepthook = lambda args: crash("thread", args.exc_value or SystemExit())
     try:
         yield
     finally:
         root.removeHandler(handler)
-        own.handlers = handlers
+        own.handlers, threading.excepthook = handlers, fallen
         own.setLevel(level)
-        warnings.showwarning, threading.excepthook = shown, fallen
+        logging.captureWarnings(False)
 
 
 class _Handler(logging.Handler):
-    """Messages of other packages, as events."""
+    """Messages and warnings of other packages, as events."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write the first line of a record; asyncio's others hold texts of errors."""
         error = record.exc_info[1] if record.exc_info else None
-        message = record.getMessage().strip().partition("\n")[0]
-        event("server", level=record.levelname.lower(), message=message, **(_origin(error) if error else {}))
-
-
-def _warned(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
-    event("warning", kind=category.__name__, message=str(message))
+        name, message = record.name, record.getMessage().strip().partition("\n")[0]
+        kind = "warning" if name == "py.warnings" else "server"
+        event(kind, level=record.levelname.lower(), message=message, **(_origin(error) if error else {}))
 
 
 def _origin(error: BaseException) -> dict[str, Any]:
-    frames = traceback.extract_tb(error.__traceback__)
     # The system's number has a name, and says more than the kind: a full disk is an OSError like any other.
     number = error.errno if isinstance(error, OSError) else None
     named = {} if number is None else {"errno": errno.errorcode.get(number, str(number))}
+    frames = traceback.extract_tb(error.__traceback__)
     places = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]
     return {"error": type(error).__name__, **named, "frames": places}
 

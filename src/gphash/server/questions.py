@@ -1,14 +1,24 @@
-"""What clients may ask: the bodies of requests, checked."""
+"""What clients may ask: bodies of requests, read within limits of size, taken apart, and checked by pydantic."""
 
 import re
-from typing import Annotated, Any, Literal, Self, TypeVar
+from collections.abc import AsyncGenerator
+from typing import Annotated, Any, Self, TypeVar
 
 import pydantic_core
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from starlette.datastructures import UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.requests import ClientDisconnect, Request
 
-from gphash.server.failures import Failure, wrong
+from gphash.index.rankings import RANKINGS
+from gphash.server.failures import GoneError, Refusal, too_large, wrong
 
+JSON, FORM = "application/json", "multipart/form-data"
 PLAIN = re.compile(r"0|-?[1-9][0-9]{0,19}")
+MAX_FIELDS = 20
+LARGE = 1e15  # squares of numbers beyond it, summed in single precision, are not finite
+
+Q = TypeVar("Q", bound=BaseModel)
 
 
 def _plain_digits(given: Any) -> Any:
@@ -18,59 +28,48 @@ def _plain_digits(given: Any) -> Any:
     return given
 
 
+def _known_ranking(name: str) -> str:
+    RANKINGS.find(name)
+    return name
+
+
 # As -7 in a path, a query or a form; in JSON, texts are no numbers.
-Whole = Annotated[int, BeforeValidator(_plain_digits)]
-Id = Annotated[Whole, Field(ge=-(2**63), le=2**63 - 1)]
-LARGE = 1e15  # squares of numbers beyond it, summed in single precision, are not finite
+PlainInt = Annotated[int, BeforeValidator(_plain_digits)]
+ItemId = Annotated[PlainInt, Field(ge=-(2**63), le=2**63 - 1)]
 # One wrong number is enough: the errors of a million would take longer than anything else here.
-Row = Annotated[list[Annotated[float, Field(ge=-LARGE, le=LARGE)]], Field(min_length=1, fail_fast=True)]
-Name = Annotated[str, Field(min_length=1, max_length=200)]
-Q = TypeVar("Q", bound=BaseModel)
+Features = Annotated[list[Annotated[float, Field(ge=-LARGE, le=LARGE)]], Field(min_length=1, fail_fast=True)]
+RankingName = Annotated[str, AfterValidator(_known_ranking), Field(json_schema_extra={"enum": [*RANKINGS]})]
+LabelName = Annotated[str, Field(min_length=1, max_length=200)]
 
 _STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, frozen=True)
 _FORM = ConfigDict(strict=False, extra="forbid", frozen=True)  # fields of forms are texts
+_ONE_OF: list[Any] = [
+    {"required": [name], "properties": {name: {"not": {"type": "null"}}}} for name in ("id", "features")
+]
 
 
-def _exactly_one(*names: str) -> dict[str, Any]:
-    """For the schema: one of these fields, and not null."""
-    return {"oneOf": [{"required": [name], "properties": {name: {"not": {"type": "null"}}}} for name in names]}
+class SearchForm(BaseModel):
+    """A search, by a picture unless it is a `SearchJson`."""
+
+    model_config = _FORM
+    k: PlainInt = Field(10, ge=1, le=2**31 - 1, description="how many neighbours")
+    ranking: RankingName = "hamming"
+    radius: PlainInt | None = Field(None, ge=0, le=2**31 - 1, description="only items within this Hamming distance")
+    label: LabelName | None = Field(None, description="only items of this class or with this tag")
 
 
-class Options(BaseModel):
-    """How to search."""
-
-    model_config = _STRICT
-    k: Whole = Field(10, ge=1, le=2**31 - 1, description="how many neighbours")
-    ranking: Literal["hamming", "expected"] = "hamming"
-    radius: Whole | None = Field(None, ge=0, le=2**31 - 1, description="only items within this Hamming distance")
-    label: Name | None = Field(None, description="only items of this class or with this tag")
-
-
-class SearchJson(Options):
+class SearchJson(SearchForm):
     """A search by an item or by features."""
 
-    model_config = ConfigDict(**_STRICT, json_schema_extra=_exactly_one("id", "features"))
-    id: Id | None = Field(None, description="an item, which is left out of its own neighbours")
-    features: Row | None = Field(None, description="a row as the model was fitted on")
+    model_config = ConfigDict(**_STRICT, json_schema_extra={"oneOf": _ONE_OF})
+    id: ItemId | None = Field(None, description="an item, which is left out of its own neighbours")
+    features: Features | None = Field(None, description="a row as the model was fitted on")
 
     @model_validator(mode="after")
     def _one(self) -> Self:
         if (self.id is None) == (self.features is None):
-            raise ValueError("wanted is exactly one of id and features")
+            raise ValueError("give exactly one of id and features")
         return self
-
-
-class SearchForm(Options):
-    """A search by a picture."""
-
-    model_config = _FORM
-
-
-class EncodeJson(BaseModel):
-    """Rows to encode."""
-
-    model_config = _STRICT
-    features: list[Row] = Field(min_length=1, fail_fast=True)
 
 
 class EncodeForm(BaseModel):
@@ -79,83 +78,124 @@ class EncodeForm(BaseModel):
     model_config = _FORM
 
 
-class ItemJson(BaseModel):
-    """A new item by its features."""
+class EncodeJson(BaseModel):
+    """Rows to encode."""
 
     model_config = _STRICT
-    features: Row
-    label: Name | None = None
-    tags: Annotated[list[Name], Field(max_length=1000, fail_fast=True)] | None = None
-    id: Id | None = Field(None, description="the next free one if null")
+    features: list[Features] = Field(min_length=1, fail_fast=True)
 
 
 class ItemForm(BaseModel):
     """What is said of a new item that is given by its picture."""
 
     model_config = _FORM
-    label: Name | None = None
+    label: LabelName | None = None
     tags: str | None = Field(None, max_length=10_000, description="separated by ;")
-    id: Id | None = None
+    id: ItemId | None = None
+
+
+class ItemJson(BaseModel):
+    """A new item by its features."""
+
+    model_config = _STRICT
+    features: Features
+    label: LabelName | None = None
+    tags: Annotated[list[LabelName], Field(max_length=1000, fail_fast=True)] | None = None
+    id: ItemId | None = Field(None, description="the next free one if null")
+
+
+class _InMemory(MultiPartParser):
+    spool_max_size = 1 << 40  # the body is in memory, and bounded, already
+
+
+def kind_of(request: Request) -> str:
+    """The media type of a body: one of the two that are understood."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind not in (JSON, FORM):
+        raise Refusal(415, "unsupported_media_type", f"the body must be {JSON} or {FORM}.")
+    return kind
+
+
+async def read(request: Request, max_bytes: int) -> bytes:
+    """The whole body, of at most so many bytes."""
+    body = bytearray()
+    try:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > max_bytes:
+                raise too_large(max_bytes)
+    except ClientDisconnect:
+        raise GoneError from None
+    return bytes(body)
+
+
+async def form_of(request: Request, body: bytes) -> tuple[bytes, dict[str, str]]:
+    """The whole body, as a form: the content of its file `picture`, and all other fields by name."""
+
+    async def stream() -> AsyncGenerator[bytes, None]:
+        yield body
+
+    parser = _InMemory(request.headers, stream(), max_files=1, max_fields=MAX_FIELDS, max_part_size=len(body))
+    try:
+        form = await parser.parse()
+    # A boundary that is missing or no text is found in different places.
+    except (MultiPartException, KeyError, UnicodeError, AttributeError, ValueError):
+        raise Refusal(400, "malformed_form", f"the body is no {FORM} with at most one file.") from None
+    parts = [(name, part.file.read() if isinstance(part, UploadFile) else part) for name, part in form.multi_items()]
+    await form.close()
+    found: dict[str, Any] = {}
+    for name, part in parts:
+        if name in found:
+            raise wrong(f"{name[:100]}: it is given more than once.", name[:100])
+        if isinstance(part, bytes) and name != "picture":
+            raise wrong(f"{name[:100]}: this must not be a file; the file is called picture.", name[:100])
+        found[name] = part
+    if not isinstance(picture := found.pop("picture", None), bytes):
+        raise wrong("picture: the form has no file of this name.", "picture")
+    return picture, found
 
 
 def from_json(kind: type[Q], body: bytes, width: int, max_rows: int = 1) -> Q:
-    """Read a body of JSON.
-
-    Parameters
-    ----------
-    kind
-        What it is to be.
-    body
-        As it came.
-    width, max_rows
-        A row of features that is longer than the model's, and more rows than allowed, are refused before any number
-        is looked at.
-    """
+    """Check a body of JSON; longer rows and more of them are refused before any number is looked at."""
     try:
         given = pydantic_core.from_json(body)
     except ValueError as error:
-        raise Failure(400, "malformed_json", f"the body is no JSON: {error}.") from None
+        raise Refusal(400, "malformed_json", f"the body is no JSON: {error}.") from None
     if isinstance(given, dict):
         for name in given:
             if name not in kind.model_fields:
                 raise wrong(f"{name[:100]}: there is no such field.", name[:100])
-        _check_size(given.get("features"), width, max_rows)
-    try:
-        return kind.model_validate(given)
-    except ValidationError as error:
-        raise _failure(error) from None
-
-
-def check_width(row: list[Any], width: int) -> None:
-    """Refuse a row that the model does not take."""
-    if len(row) != width:
-        raise wrong(f"features: a row has {len(row)} numbers; the model takes {width}.", "features")
-
-
-def _check_size(features: Any, width: int, max_rows: int) -> None:
-    if not isinstance(features, list):
-        return
-    rows = [row for row in features if isinstance(row, list)]
-    if len(rows) > max_rows:
-        raise wrong(f"features: it has {len(rows)} rows; at most {max_rows}.", "features")
-    for row in rows or [features]:
-        if len(row) > width:
-            check_width(row, width)
+        if isinstance(features := given.get("features"), list):
+            rows = [row for row in features if isinstance(row, list)]
+            if len(rows) > max_rows:
+                raise wrong(f"features: there are {len(rows)} rows; give at most {max_rows}.", "features")
+            check_width([row for row in rows or [features] if len(row) > width], width)
+    return _checked(kind, given)
 
 
 def from_form(kind: type[Q], fields: dict[str, str]) -> Q:
-    """Read the fields of a form; empty ones are as good as absent."""
+    """Check the fields of a form; empty ones count as absent."""
+    return _checked(kind, {name: value for name, value in fields.items() if value != ""})
+
+
+def check_width(rows: list[list[Any]], width: int) -> None:
+    """Refuse rows that the model does not take."""
+    for row in rows:
+        if len(row) != width:
+            raise wrong(f"features: a row has {len(row)} numbers; the model takes {width}.", "features")
+
+
+def _checked(kind: type[Q], given: Any) -> Q:
     try:
-        return kind.model_validate({name: value for name, value in fields.items() if value != ""})
+        return kind.model_validate(given)
     except ValidationError as error:
-        raise _failure(error) from None
+        raise _refusal(error) from None
 
 
-def _failure(error: ValidationError) -> Failure:
+def _refusal(error: ValidationError) -> Refusal:
     """The first fault, without what the client sent."""
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    text = first["msg"].removeprefix("Value error, ")
-    place = first["loc"]
+    text, place = first["msg"].removeprefix("Value error, "), first["loc"]
     argument = str(place[0])[:100] if place else None
     where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}"[:100] for part in place).removeprefix(".")
     return wrong(f"{where}: {text}." if where else f"{text}.", argument)

@@ -1,68 +1,116 @@
-"""The way in: an application for any ASGI server, and the service as a process.
+"""The way in: an application for any ASGI server, and the service as a process with uvicorn.
 
-Everything that needs a package of the extra ``serve`` is imported here, when it is wanted.
+Packages that only the service needs are imported here when it starts.
 """
 
 import contextlib
 import importlib.util
 import os
 import signal
+import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from types import FrameType
+from typing import TYPE_CHECKING, Any
 
-from gphash.server.settings import Settings
+from gphash.server import logs
+from gphash.server.settings import ServiceSettings, check
 
 if TYPE_CHECKING:
     from gphash.server.app import Application
 
 PACKAGES = ("fastapi", "uvicorn", "python_multipart", "prometheus_client")
+BACKLOG = 2048
+INTERRUPTED = 130  # the exit code of a process that Ctrl-C has ended
+# Of uvicorn; a request may have so many bytes before its body.
+OPTIONS: dict[str, Any] = {"http": "h11", "ws": "none", "lifespan": "on", "h11_max_incomplete_event_size": 1 << 16}
+OPTIONS |= {"log_config": None, "log_level": "warning", "access_log": False, "backlog": BACKLOG}
+OPTIONS |= {"server_header": False, "proxy_headers": False}
 
 
-def create_app(gallery_path: str | os.PathLike[str], settings: Settings | None = None) -> "Application":
+def create_app(path: str | os.PathLike[str], settings: ServiceSettings | None = None) -> "Application":
     """The service as an ASGI application.
 
     Parameters
     ----------
-    gallery_path
-        The index to search in; it is opened at once, so that what is wrong with it is said here.
+    path
+        The index to search in; it is opened at once, so that an error about it comes here.
     settings
         Limits and tokens; where to listen is up to whoever runs the application.
     """
     require()
     from gphash.server import app
 
-    return app.create_app(gallery_path, settings or Settings())
+    return app.create_app(path, settings or ServiceSettings())
 
 
 def run(
-    gallery_path: str | os.PathLike[str],
-    settings: Settings | None = None,
-    tell: Callable[[str, str], None] | None = None,
+    path: str | os.PathLike[str],
+    settings: ServiceSettings | None = None,
+    tell: Callable[[str, str], None] = lambda state, address: None,
 ) -> None:
     """Serve until SIGTERM or SIGINT, the latter a KeyboardInterrupt in the end; SIGHUP opens the files again.
 
-    Requests may finish for `Settings.shutdown_seconds`. If one of them is still at work then, the process ends here.
+    Requests may finish for `ServiceSettings.shutdown_seconds`. If one is still at work then, the process ends here.
 
     Parameters
     ----------
-    gallery_path
+    path
         The index to search in.
     settings
         Where to listen, limits and tokens.
     tell
-        Called with "listening" and with "ready", as it comes to that, and the address.
+        Called with "listening", and later with "ready", and the address.
     """
     require()
-    with _deaf_to_hangups():
-        from gphash.server.process import run as serve
+    import uvicorn
 
-        serve(gallery_path, settings or Settings(), tell or (lambda *_: None))
+    settings = settings or ServiceSettings()
+    check(settings)
+    received: list[int] = []
+    with _deaf_to_hangups():
+        app = create_app(path, settings)
+        service = app.state.service
+
+        def stop(number: int, _: FrameType | None) -> None:
+            """Begin to stop. uvicorn's own would raise the signal again afterwards, and be ended by it too early."""
+            service.state = "stopping"
+            received.append(number)
+            server.force_exit = server.should_exit and number == signal.SIGINT
+            server.should_exit = True
+
+        options = OPTIONS | {
+            "limit_concurrency": settings.max_connections,
+            "timeout_graceful_shutdown": settings.shutdown_seconds,
+        }
+        server = uvicorn.Server(uvicorn.Config(app, **options))
+        server.handle_exit = stop  # type: ignore[method-assign, assignment]
+        with logs.alone(), _listen(settings.host, settings.port) as listener:
+            address = _announce(listener, service.shelf.collection.hidden_folder)
+            tell("listening", address)
+            service.when_ready = lambda: tell("ready", address)
+            server.run(sockets=[listener])
+        logs.event("stopped", unfinished=len(service.unfinished))
+    interrupted = received[-1:] == [signal.SIGINT]
+    if service.unfinished or service.is_compiling:
+        # Python would wait for these threads, however long they take.
+        sys.stdout.flush()
+        os._exit(INTERRUPTED if interrupted else 0)
+    if interrupted:
+        raise KeyboardInterrupt
+
+
+def require() -> None:
+    """Name the packages that are missing."""
+    missing = [name.replace("_", "-") for name in PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ImportError(f"the service needs {', '.join(missing)}: pip install {' '.join(missing)}")
 
 
 @contextlib.contextmanager
 def _deaf_to_hangups() -> Iterator[None]:
-    """Not be ended by a SIGHUP that comes while nobody listens for it yet: what it asks to be read is being read."""
+    """Survive a SIGHUP that comes while nobody listens for it yet: the files that it is about are being read."""
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "SIGHUP"):
         yield
         return
@@ -73,8 +121,21 @@ def _deaf_to_hangups() -> Iterator[None]:
         signal.signal(signal.SIGHUP, before)
 
 
-def require() -> None:
-    """Say early, and helpfully, which packages are missing."""
-    missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
-    if missing:
-        raise ImportError(f"the service needs {', '.join(missing)}: pip install 'gphash[serve]'")
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        message = f"cannot listen on {host}:{port}: {error.strerror or error}; give another host or port."
+        raise OSError(message) from error
+
+
+def _announce(listener: socket.socket, hidden_folder: object) -> str:
+    """Log where the service listens, and the folder of pictures that it does not show; its address for a browser."""
+    host, port = listener.getsockname()[:2]
+    if hidden_folder is not None:
+        advice = f"they are not below the folder of the index; to show them, give --pictures {str(hidden_folder)!r}"
+        logs.event("pictures not shown", folder=str(hidden_folder), advice=advice)
+    logs.event("listening", host=host, port=port, process=os.getpid())
+    name = "127.0.0.1" if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
+    return f"http://{name}:{port}/"

@@ -1,0 +1,166 @@
+"""Arguments and options that several commands share, how the words in them are read, and the rows that DATA names."""
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator, Mapping
+from glob import glob
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from typer import Argument, BadParameter, Option
+
+from gphash.cli import app, shown
+from gphash.data.known import data_sets
+from gphash.hashers import methods
+
+if TYPE_CHECKING:
+    from gphash.data.descriptors.descriptor import Descriptor
+    from gphash.data.sources import Source
+
+DATA = (
+    "What to read rows from: a known data set and split (digits:train, cifar10:test, mnist …), a folder of pictures, "
+    "a picture, or a file .npy, .npz, .csv or .parquet; to fit, encode and index also a folder of .npy or .parquet "
+    "blocks, or a Zarr array."
+)
+NAMED = 5  # files that were left out
+BLOCKS = "a folder of .npy or .parquet blocks, or a Zarr array"
+
+
+def number(word: str, least: int = 1, most: int | None = None) -> int:
+    """A whole number; Python itself would also read 1_0, and the digits of other alphabets."""
+    if re.fullmatch(r"-?[0-9]{1,18}", word) and least <= int(word) and (most is None or int(word) <= most):
+        return int(word)
+    limits = f"of at least {least}" if most is None else f"from {least} to {most}"
+    raise BadParameter(f"{word!r} is not a whole number {limits}.")
+
+
+def whole(*names: str, least: int = 1, most: int | None = None, **how: Any) -> Any:
+    """An option that takes a whole number."""
+    return Option(*names, parser=lambda word: number(str(word), least, most), metavar="NUMBER", **how)
+
+
+def words(name: str, text: str) -> list[str]:
+    """Words that commas separate, each once."""
+    found = [word.strip() for word in text.split(",") if word.strip()]
+    if not found:
+        raise BadParameter(f"--{name} is empty; give words separated by commas.")
+    return list(dict.fromkeys(found))
+
+
+def settings(given: list[str] | None) -> dict[str, Any]:
+    """Parameters from NAME=VALUE, each value a number or a truth if it looks like one."""
+    found: dict[str, Any] = {}
+    for text in given or []:
+        name, _, value = text.partition("=")
+        if not (name.isidentifier() and value):
+            raise BadParameter(f"--set {text!r}; give NAME=VALUE.")
+        found[name] = {"true": True, "false": False}.get(value.lower(), value)
+        for kind in (float, int) if "_" not in value and value.isascii() else ():
+            with contextlib.suppress(ValueError):
+                found[name] = kind(value)
+    return found
+
+
+def complete_method(incomplete: str) -> Iterator[str]:
+    """Methods whose names begin so."""
+    return (name for name in methods.METHODS if name.startswith(incomplete))
+
+
+def complete_data(incomplete: str) -> Iterator[str]:
+    """Known data sets, their splits once the name is there, and files that begin so."""
+    name, colon, _ = incomplete.partition(":")
+    splits = [f"{name}:{split}" for split in ("train", "test")] if colon and name in data_sets.DATA_SETS else []
+    yield from (word for word in (*data_sets.DATA_SETS, *splits) if word.startswith(incomplete))
+    yield from (path + (os.sep if os.path.isdir(path) else "") for path in sorted(glob(f"{incomplete}*")))
+
+
+def _known_ranking(name: str) -> str:
+    from gphash.index.rankings import RANKINGS
+
+    with app.usage():
+        RANKINGS.find(name)
+    return name
+
+
+def _not_zero(threads: int) -> int:
+    if threads == 0:
+        raise BadParameter("it is 0; give at least 1, or -1 for all cores.")
+    return threads
+
+
+def read(data: str, data_dir: Path | None, n_jobs: int, descriptor: "Descriptor | str | None" = None) -> "Source":
+    """DATA, its pictures described as a model does it or by a descriptor's name; what was left out is said."""
+    from gphash.data import sources
+
+    with shown.Meter(f"reading {data}") as progress, app.usage():
+        source = sources.read(data, data_dir, progress, n_jobs, descriptor)
+    if source.skipped:
+        reasons = [one.reason for one in source.skipped]
+        shown.remark(f"left out {len(reasons)} file(s) of {data!r}: {shown.some(reasons, NAMED, '; and {} more')}")
+    return source
+
+
+def is_known(data: str) -> bool:
+    """Whether DATA is a known data set, whatever lies in the working directory."""
+    return data.partition(":")[0] in data_sets.DATA_SETS
+
+
+def has_blocks(data: str, cluster: str | None = None) -> bool:
+    """Whether DATA is a folder of blocks, as it must be for a cluster."""
+    from gphash.data import blocks
+
+    found = not is_known(data) and blocks.is_folder_of_blocks(Path(data).expanduser())
+    if cluster is not None and not found:
+        raise BadParameter(f"--cluster reads {BLOCKS}; {data!r} is none. Leave it out, or give such DATA.")
+    return found
+
+
+def goes_on(given: Mapping[str, Any]) -> str | None:
+    """What is said after Ctrl-C of work on a folder of blocks."""
+    return app.AGAIN if has_blocks(given["data"]) else None
+
+
+def check_rows(n_features: int, descriptor: "Descriptor | None", model: Path, source: "Source") -> None:
+    """Refuse rows that are not like those the model was trained on."""
+    from gphash.data.descriptors import descriptor as descriptors
+
+    if n_features != (found := source.X.shape[1]):
+        raise ValueError(
+            f"{source.name!r} has {found} features a row, and {str(model)!r} was trained on {n_features}; give rows of "
+            "the same kind."
+        )
+    descriptors.check_same(descriptor, source.descriptor, str(model), source.name)
+
+
+def supervision_of(y: Any, pairs: Any = None) -> str:
+    """What kind of supervision rows come with: labels, tags, pairs or none."""
+    if y is None:
+        return "none" if pairs is None else "pairs"
+    return "labels" if y.ndim == 1 else "tags"
+
+
+def output(help: str) -> Any:
+    """The option that says what to write."""
+    return Option("--output", "-o", help=help)
+
+
+CLUSTER = f"Address of a Dask scheduler to work on its cluster; DATA is {BLOCKS} that all workers can read."
+SET = "A parameter of the method, such as n_inducing=300 or kernel=matern-3/2; repeatable."
+RANKING = "hamming counts differing bits; expected weighs each by how sure the model is of the query's bit."
+THREADS = "Threads; -1 takes all cores. Never changes a result."
+
+Data = Annotated[str, Argument(metavar="DATA", help=DATA, autocompletion=complete_data)]
+Model = Annotated[Path, Argument(metavar="MODEL", help="A model, as gphash fit writes it.")]
+Index = Annotated[Path, Argument(metavar="INDEX", help="An index, as gphash index writes it: a file or a folder.")]
+ModelPath = Annotated[Path | None, Option("--model", help="The model, if it is not where it was.")]
+Pictures = Annotated[Path | None, Option(help="Folder of the pictures, if it is not below the folder of the index.")]
+DataDir = Annotated[Path | None, Option(help="Folder of data sets; if not given, GPHASH_DATA or the user's cache.")]
+Describe = Annotated[str | None, Option("--descriptor", help="How pictures become rows: gist, or bag-of-words.")]
+Cluster = Annotated[str | None, Option("--cluster", metavar="ADDRESS", help=CLUSTER)]
+Set = Annotated[list[str] | None, Option("--set", metavar="NAME=VALUE", help=SET)]
+Seed = Annotated[int, whole("--seed", least=0, most=2**32 - 1, help="Seed of everything random.")]
+Threads = Annotated[int, whole("--threads", least=-1, callback=_not_zero, help=THREADS)]
+K = Annotated[int, whole("-k", help="How many neighbours.")]
+Ranking = Annotated[str, Option(callback=_known_ranking, help=RANKING)]
+Radius = Annotated[int | None, whole("--radius", least=0, help="Only items that differ in at most so many bits.")]

@@ -1,0 +1,1 @@
+"""Training on a Dask cluster: the executor, its workers, and rows that Dask holds."""

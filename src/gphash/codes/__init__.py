@@ -1,0 +1,1 @@
+"""Codes as packed bits, and distances between them."""

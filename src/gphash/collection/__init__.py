@@ -1,0 +1,1 @@
+"""A model, its index, and what is known of the items."""

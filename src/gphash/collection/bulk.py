@@ -1,0 +1,270 @@
+"""Codes and indexes of tables too large for one machine: a file for every block, written by whoever encodes it.
+
+Workers read a block and write its codes or its index into a folder that all of them see; only paths travel. The folder
+holds the model, too. Interrupted work goes on when it is started again in the same way: a file is there whole or not at
+all, and what is there is not made again. See `index.parts` for the folder.
+"""
+
+import contextlib
+import hashlib
+import os
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gphash import container, files
+from gphash.collection.manifest import Location, load
+from gphash.data import blocks
+from gphash.data.blocks import FolderTable, Piece
+from gphash.data.dataset import Progress
+from gphash.execution.local import BlocksLostError, Executor, SerialExecutor, row_blocks
+from gphash.functions.model import Model
+from gphash.index import parts
+from gphash.index.parts import BlockFile, Manifest
+
+PIECE = 1 << 16  # rows that are read at once
+ATTEMPTS = 3  # in a row, without a block done
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Share(NamedTuple):
+    """What one worker did."""
+
+    blocks: int
+    rows: int
+
+
+class Made(NamedTuple):
+    """What the folder holds, how many files were there already, and what each worker (machine:process) did now."""
+
+    manifest: Manifest
+    before: int
+    workers: dict[str, Share]
+
+
+class BlockTask(NamedTuple):
+    """A block to be done, of "codes" or "index", from these pieces, in a folder with the model of this fingerprint.
+
+    If the block has a fingerprint, it was finished before, and a file that is there must be that one.
+    """
+
+    kind: str
+    pieces: tuple[Piece, ...]
+    folder: str
+    block: BlockFile
+    model: str
+    n_bits: int
+
+
+def make(
+    kind: str,
+    model: Location,
+    data: Location | FolderTable,
+    folder: Location,
+    executor: Any = None,
+    watch: Progress | None = None,
+    n_jobs: int | None = -1,
+) -> Made:
+    """Write codes or an index of a folder of blocks, a file for every block NAME.
+
+    Parameters
+    ----------
+    kind
+        "codes" for `NAME.codes.npy`, packed, uint8 [b, bytes], or "index" for `NAME.index`, in which ids are the
+        numbers of the rows in the table; `index.parts.PartedIndex` opens the folder.
+    model
+        The file of a model of any method.
+    data
+        The folder of blocks; see `data.blocks`.
+    folder
+        Where to write; made if it is not there. On a cluster, all workers must see both folders by the same paths. A
+        folder that was begun with the same model and the same rows is finished.
+    executor : dask.distributed.Client, address of a scheduler, or None
+        The cluster; None for this process.
+    watch
+        Called with the number of rows that are done, and of all rows.
+    n_jobs
+        Threads of this process; −1 for all cores.
+    """
+    if hasattr(data, "dask"):
+        raise ValueError(
+            "data is a dask array; give a folder of blocks (X.to_zarr(folder) writes one), or encode its chunks where "
+            "they are: X.map_blocks(hasher.encode, dtype='uint8', chunks=(X.chunks[0], -(-hasher.n_bits // 8)))."
+        )
+    table = data if isinstance(data, FolderTable) else blocks.open_folder(data)
+    place, plan = Path(folder).expanduser().absolute(), _plan(kind, load(model), table)
+    tell = watch or (lambda done, total: None)
+    marks, before, workers = [], 0, dict[str, Share]()
+    with _executor(executor) as run:
+        begun = _begin(place, model, table, plan)
+        tasks = [_task(table, block, place, begun) for block in begun.blocks]
+        there = [(place / block.file).is_file() for block in begun.blocks]
+        # A worker has one thread for each block; here, all threads work on one block, which is watched.
+        here = partial(encode_block, n_jobs=n_jobs, tell=lambda row: tell(row, table.n_rows))
+        done = _collect(run, here if executor is None else encode_block, tasks)
+        for block, was_there, (mark, worker) in zip(begun.blocks, there, done, strict=True):
+            marks.append(mark)
+            before += was_there and not worker
+            if worker:
+                share = workers.get(worker, Share(0, 0))
+                workers[worker] = Share(share.blocks + 1, share.rows + block.n_rows)
+            tell(block.stop, table.n_rows)
+    named = zip(begun.blocks, marks, strict=True)
+    finished = begun._replace(blocks=tuple(block._replace(fingerprint=mark) for block, mark in named))
+    if finished != begun:
+        parts.write_manifest(place, finished)
+    return Made(finished, before, workers)
+
+
+encode = partial(make, "codes")
+index = partial(make, "index")
+
+
+def _executor(executor: Any) -> contextlib.AbstractContextManager[Executor]:
+    if executor is None:
+        return contextlib.nullcontext(SerialExecutor())
+    from gphash.cluster import dask_executor
+
+    return dask_executor.DaskExecutor(executor)
+
+
+def _plan(kind: str, model: Model, table: FolderTable) -> Manifest:
+    """What should be made."""
+    if table.n_features != model.n_features:
+        raise ValueError(
+            f"data={str(table.folder)!r} has {table.n_features} features a row, and the model takes "
+            f"{model.n_features}; give rows of the kind that it was trained with."
+        )
+    names: dict[str, str] = {}
+    planned = []
+    for block in table.blocks:
+        stem = Path(block.name).stem if Path(block.name).suffix.lower() in (".npy", ".parquet") else block.name
+        file = stem + parts.KINDS[kind]
+        if (other := names.setdefault(file, block.name)) != block.name:
+            raise ValueError(
+                f"data={str(table.folder)!r} has the blocks {other!r} and {block.name!r}, which would both become "
+                f"{file!r}; rename one."
+            )
+        planned.append(BlockFile(block.name, file, block.start, block.stop))
+    return Manifest(kind, model.fingerprint, model.n_bits, table.fingerprint(), tuple(planned))
+
+
+def _begin(place: Path, model: Location, table: FolderTable, plan: Manifest) -> Manifest:
+    """Get the folder ready, and return its manifest: the plan, or that of a folder that was begun before."""
+    label = f"folder={str(place)!r}"
+    if place.exists() and not place.is_dir():
+        raise ValueError(f"{label} is a file; give a folder.")
+    if Path(os.path.realpath(place)).is_relative_to(os.path.realpath(table.folder)):
+        raise ValueError(f"{label} lies in the folder that rows are read from; give another one.")
+    if not place.parent.is_dir():
+        raise ValueError(f"{label} lies in a folder that does not exist; make it first.")
+    if parts.is_folder_of_parts(place):
+        known = parts.read_manifest(place)
+        if known.planned() != plan:
+            what = "was made of other rows, or these have changed since"
+            if known.kind != plan.kind:
+                what = f"holds {known.kind}, not {plan.kind}"
+            elif known.model != plan.model:
+                what = f"was made with the model {known.model[:12]}…, and this is {plan.model[:12]}…"
+            raise ValueError(f"{label} {what}; give another folder, or remove it.")
+        plan = known
+    else:
+        place.mkdir(exist_ok=True)
+        if foreign := sorted(path.name for path in place.iterdir() if not path.name.startswith(files.PREFIX)):
+            raise ValueError(f"{label} has other files, such as {foreign[0]!r}; give a new or an empty folder.")
+        parts.write_manifest(place, plan)
+    target = place / parts.MODEL
+    if not target.is_file() or container.describe(target).fingerprint != plan.model:
+        with files.replacing(target) as file:
+            file.write(Path(model).read_bytes())
+    return plan
+
+
+def _task(table: FolderTable, block: BlockFile, place: Path, plan: Manifest) -> BlockTask:
+    pieces = tuple(
+        table.select(np.arange(block.start + rows.start, block.start + rows.stop))
+        for rows in row_blocks(block.n_rows, PIECE)
+    )
+    return BlockTask(plan.kind, pieces, str(place), block, plan.model, plan.n_bits)
+
+
+def _collect(executor: Executor, work: Callable[[T], R], tasks: Sequence[T]) -> Iterator[R]:
+    """Do all blocks; do those again that are lost with a worker."""
+    left, attempts = list(tasks), 0
+    while left:
+        try:
+            for done in executor.collect(work, tuple(left)):
+                left.pop(0)
+                attempts = 0
+                yield done
+        except BlocksLostError as error:
+            attempts += 1
+            if attempts == ATTEMPTS:
+                from gphash.cluster import dask_executor
+
+                raise dask_executor.ClusterError(
+                    f"workers are lost again and again ({error}). If they are out of memory, give larger ones, or "
+                    "fewer threads to each."
+                ) from error
+
+
+def encode_block(
+    task: BlockTask, n_jobs: int | None = 1, tell: Callable[[int], None] = lambda row: None
+) -> tuple[str, str]:
+    """Write the file of a block, unless it is there; its fingerprint, and who made it now."""
+    block, target = task.block, Path(task.folder) / task.block.file
+    model = _model(task.folder, task.model)._replace(n_jobs=n_jobs)
+    if (there := _fingerprint(task, target)) is not None:
+        return there, ""
+    rows = (piece.read() for piece in task.pieces)
+    packed = model.encode_pieces(rows, block.n_rows, lambda row: tell(block.start + row))
+    if task.kind == "index":
+        mark = parts.write_part(target, packed, block.start, task.n_bits, task.model)
+    else:
+        with files.replacing(target) as file:
+            np.save(file, packed, allow_pickle=False)
+        mark = _digest(packed)
+    return mark, f"{socket.gethostname()}:{os.getpid()}"
+
+
+@lru_cache(maxsize=1)
+def _model(folder: str, fingerprint: str) -> Model:
+    """The model that lies in the folder; a worker that cannot see it says so."""
+    path = Path(folder) / parts.MODEL
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"{socket.gethostname()} does not see {str(path)!r}; give a folder that all workers see by the same path."
+        )
+    model = load(path)
+    if model.fingerprint != fingerprint:
+        raise ValueError(f"{str(path)!r} is not the model that the folder was begun with; give another folder.")
+    return model
+
+
+def _fingerprint(task: BlockTask, target: Path) -> str | None:
+    """The fingerprint of a block's file, if it is there and is what should be made."""
+    if not target.is_file():
+        return None
+    try:
+        if task.kind == "index":
+            described = container.describe(target)
+            found, shape = described.fingerprint, (described.arrays["ids"].shape[0], described.meta["n_bits"])
+            right = (*shape, described.meta["model"]) == (task.block.n_rows, task.n_bits, task.model)
+        else:
+            packed = np.load(target, allow_pickle=False)
+            found = _digest(packed)
+            right = packed.dtype == np.uint8 and packed.shape == (task.block.n_rows, -(-task.n_bits // 8))
+    except (ValueError, LookupError, EOFError):
+        return None
+    return found if right and task.block.fingerprint in (None, found) else None
+
+
+def _digest(packed: NDArray[np.uint8]) -> str:
+    return hashlib.sha256(np.ascontiguousarray(packed).data).hexdigest()

@@ -1,0 +1,83 @@
+"""What a collection hands out, and what it raises."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gphash.arrays import Floats
+from gphash.codes import packing
+
+
+class UnknownItemError(LookupError):
+    """The collection has no item with that id."""
+
+
+class NoPictureError(LookupError):
+    """The item has no picture, or it is no longer where it was."""
+
+
+class KnownItemError(ValueError):
+    """The collection already has an item with that id."""
+
+
+class Query(NamedTuple):
+    """What is searched for.
+
+    The code is packed, uint8 [bytes]; probabilities are P(bit = 1), float64 [m]; labels are names of its class or
+    tags; the id is that of the item that is the query.
+    """
+
+    code: NDArray[np.uint8]
+    probabilities: Floats | None
+    labels: tuple[str, ...] = ()
+    id: int | None = None
+
+
+class Item(NamedTuple):
+    """An item: its class or tags, its code as "0110…", and the name of its picture's file, if it is one in a folder."""
+
+    id: int
+    labels: tuple[str, ...]
+    bits: str
+    has_picture: bool
+    name: str | None
+
+
+class Neighbour(NamedTuple):
+    """An item that was found: the fields of `Item`, its distance from the query, and whether they share a label."""
+
+    id: int
+    labels: tuple[str, ...]
+    bits: str
+    has_picture: bool
+    name: str | None
+    distance: float
+    relevant: bool | None
+
+
+class Bucket(NamedTuple):
+    """Items that share a code: how many, some ids spread evenly, and how many have which label, most frequent first."""
+
+    bits: str
+    size: int
+    ids: list[int]
+    labels: dict[str, int]
+
+
+class Picture(NamedTuple):
+    """A picture in a form that browsers show; the media type is such as "image/png"."""
+
+    content: bytes
+    media_type: str
+
+
+def bits_of(packed: NDArray[np.uint8], n_bits: int) -> list[str]:
+    """Packed codes as zeros and ones, "0110…"."""
+    digits = packing.unpack(packed, n_bits) + np.uint8(ord("0"))
+    return [row.tobytes().decode("ascii") for row in digits]
+
+
+def code_of(bits: str) -> NDArray[np.uint8]:
+    """Undo `bits_of`, for one code."""
+    return packing.pack(np.array([[bit == "1" for bit in bits]])).reshape(-1)

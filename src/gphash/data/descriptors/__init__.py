@@ -1,0 +1,1 @@
+"""How a picture becomes a row, one descriptor a file."""

@@ -1,0 +1,179 @@
+"""From images to features: every picture is described once, and its row kept in the user's cache folder.
+
+A row is kept by the SHA-256 of its picture. Files are decoded a few at a time, so a folder may be larger than memory,
+and adding a picture costs no more than that picture.
+"""
+
+import hashlib
+import itertools
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gphash.arrays import Indices
+from gphash.data import pictures
+from gphash.data.dataset import Dataset, Images, Progress, Skipped, Split, file_digest
+from gphash.data.descriptors import cache
+from gphash.data.descriptors.descriptor import DESCRIPTORS, ROOM, Descriptor
+from gphash.files import DataError
+
+PAGE_ROWS = 512  # described before they are kept and progress is told
+
+
+class Described(NamedTuple):
+    """Rows of the pictures that could be described, their numbers among those given, and the files that are none."""
+
+    X: NDArray[np.float32]
+    kept: Indices
+    skipped: tuple[Skipped, ...]
+
+
+def with_features(
+    dataset: Dataset,
+    descriptor: Descriptor | str = "gist",
+    n_jobs: int | None = -1,
+    cached: Path | None = None,
+    **options: Any,
+) -> Dataset:
+    """The same data set with descriptors of its images as features; one that has features is handed back as it is.
+
+    Rows of files that turned out not to be pictures are left out, and `skipped` names them; a DataError says that no
+    picture of a split is left.
+
+    Parameters
+    ----------
+    dataset
+        With images: arrays, or paths of pictures.
+    descriptor
+        A descriptor, or the registered name of one, which is then fitted to the images to train with.
+    n_jobs
+        Threads.
+    cached
+        The file that keeps rows; if None, ``gphash/descriptors.sqlite`` in the user's cache folder.
+    options
+        What `fit` of the descriptor takes, such as `n_words` and `seed` of ``bag-of-words``.
+    """
+    if dataset.train.X is not None and dataset.test.X is not None:
+        return dataset
+    if dataset.train.images is None or dataset.test.images is None:
+        raise ValueError("the data set has neither features nor images; it must have one of them.")
+    fitted = fit(descriptor, dataset.train.images, n_jobs, cached, **options)
+    splits = []
+    skipped = dataset.skipped
+    for split in (dataset.train, dataset.test):
+        assert split.images is not None
+        found = rows(split.images, fitted, n_jobs, cached=cached)
+        skipped += found.skipped
+        splits.append(Split(found.X, split.y[found.kept], select(split.images, found.kept)))
+    return dataset._replace(train=splits[0], test=splits[1], features=str(fitted), skipped=skipped)
+
+
+def fit(
+    descriptor: Descriptor | str, images: Images, n_jobs: int | None = -1, cached: Path | None = None, **options: Any
+) -> Descriptor:
+    """A descriptor for pictures, by its registered name; what it learns is kept. A descriptor stays what it is."""
+    if isinstance(descriptor, Descriptor):
+        return descriptor
+    kind = DESCRIPTORS.find(descriptor, "descriptor")
+    if isinstance(images, np.ndarray):
+        source: NDArray[np.uint8] | Iterator[NDArray[np.uint8]] = images
+    else:
+        source = _opened(images, {}, lambda height, width: max(height, width) // (ROOM * kind.longest))
+    if not kind.learns:
+        return kind.fit(source, n_jobs, **options)
+    path = cache.default_path() if cached is None else cached
+    (key,) = _keys(kind, options, [b"".join(_digests(images))])
+    if (kept := cache.read(path, [key]).get(key)) is not None and (found := Descriptor.from_meta(json.loads(kept))):
+        return found
+    fitted = kind.fit(source, n_jobs, **options)
+    cache.write(path, {key: json.dumps(fitted.to_meta()).encode()})
+    return fitted
+
+
+def rows(
+    images: Images,
+    descriptor: Descriptor,
+    n_jobs: int | None = -1,
+    progress: Progress | None = None,
+    cached: Path | None = None,
+) -> Described:
+    """Features of pictures, arrays or paths; see `with_features`.
+
+    `progress` is called with the pictures done and in all. A DataError says that none of the files is a picture.
+    """
+    path = cache.default_path() if cached is None else cached
+    keys = _keys(type(descriptor), descriptor.to_meta(), _digests(images))
+    n_bytes = 4 * descriptor.n_features
+    found = {key: row for key, row in cache.read(path, set(keys)).items() if len(row) == n_bytes}
+    # One number for each key: equal pictures are described once.
+    missing = sorted({key: number for number, key in enumerate(keys) if key not in found}.values())
+    failed: dict[Path, str] = {}
+    for start in range(0, len(missing), PAGE_ROWS):
+        page = missing[start : start + PAGE_ROWS]
+        X = _describe(select(images, page), descriptor, n_jobs, failed)
+        if not isinstance(images, np.ndarray):
+            page = [number for number in page if images[number] not in failed]
+        new = {keys[number]: row.astype("<f4").tobytes() for number, row in zip(page, X, strict=True)}
+        cache.write(path, new)
+        found |= new
+        if progress is not None:
+            progress(len(images) - len(missing) + min(start + PAGE_ROWS, len(missing)), len(images))
+    if progress is not None and not missing:
+        progress(len(images), len(images))
+    kept = [number for number, key in enumerate(keys) if key in found]
+    skipped: tuple[Skipped, ...] = ()
+    if len(kept) < len(images):
+        # Of equal files one was opened.
+        reasons = {keys[number]: failed[picture] for number, picture in enumerate(images) if picture in failed}
+        skipped = tuple(Skipped(images[n], reasons[key]) for n, key in enumerate(keys) if key in reasons)
+    if not kept:
+        raise DataError(f"none of the {len(images)} files is a picture that can be described: {skipped[-1].reason}")
+    X = np.frombuffer(b"".join(found[keys[number]] for number in kept), dtype="<f4").astype(np.float32)
+    return Described(X.reshape(len(kept), -1), np.array(kept, dtype=np.int64), skipped)
+
+
+def select(images: Images, numbers: Sequence[int] | Indices) -> Images:
+    """Some of the pictures; all of an array without a copy."""
+    if isinstance(images, np.ndarray):
+        return images if len(numbers) == len(images) else images[numbers]
+    return [images[number] for number in numbers]
+
+
+def _describe(
+    images: Images, descriptor: Descriptor, n_jobs: int | None, faults: dict[Path, str]
+) -> NDArray[np.float32]:
+    if isinstance(images, np.ndarray):
+        return descriptor.describe_all(images, n_jobs)
+    opened = _opened(images, faults, descriptor.spare)
+    first = next(opened, None)
+    if first is None:
+        return np.empty((0, 0), dtype=np.float32)
+    return descriptor.describe_all(itertools.chain([first], opened), n_jobs)
+
+
+def _opened(paths: Iterable[Path], faults: dict[Path, str], spare: pictures.Reduction) -> Iterator[NDArray[np.uint8]]:
+    """The pictures one after another; those that are none are left out and noted."""
+    for path in paths:
+        try:
+            yield pictures.open_picture(path, reduction=spare)
+        except pictures.PictureError as error:
+            faults[path] = str(error)
+
+
+def _digests(images: Images) -> list[bytes]:
+    """SHA-256 of each picture: of its file, or of shape and pixels."""
+    if isinstance(images, np.ndarray):
+        shape = json.dumps([images.dtype.str, images.shape[1:]]).encode()
+        return [hashlib.sha256(shape + image.tobytes()).digest() for image in images]
+    return [bytes.fromhex(file_digest(path)) for path in images]
+
+
+def _keys(kind: type[Descriptor], parameters: dict[str, Any], digests: Sequence[bytes]) -> list[bytes]:
+    """What identifies rows before they are computed: the pictures, and whatever could change the rows."""
+    made_of = [kind.name, kind.version, pictures.VERSION, parameters]
+    mark = hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).digest()
+    return [hashlib.sha256(mark + digest).digest() for digest in digests]

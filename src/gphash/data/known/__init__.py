@@ -1,0 +1,1 @@
+"""Data sets known by name, one a file."""

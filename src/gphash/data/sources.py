@@ -1,0 +1,225 @@
+"""DATA: whatever rows are read from, by one name.
+
+=============================  ===================================================================================
+``digits``, ``cifar10:train``  a known data set, both splits or one; see `DATA_SETS`
+``rows.npy`` ``.npz``          arrays, see `tables`
+``rows.csv`` ``.parquet``      tables, see `tables`
+a folder                       its pictures, described: a subfolder for each class, or a file ``tags.csv``, or neither;
+                               see `image_folder`
+a picture                      a single row, likewise described
+=============================  ===================================================================================
+
+A name of a known data set is that data set, whatever lies in the working directory: ``./digits`` is a folder. Pictures
+are described by GIST unless a descriptor is given, that of a model say.
+"""
+
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gphash.arrays import Indices
+from gphash.data import pictures, tables
+from gphash.data.dataset import Images, Progress, Skipped, file_digest
+from gphash.data.descriptors import described
+from gphash.data.descriptors.descriptor import Descriptor
+from gphash.data.known import image_folder
+from gphash.data.known.data_sets import DATA_SETS
+from gphash.files import DataError
+from gphash.supervision.similarity import Pairs
+
+PICTURES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".pbm")
+
+
+class Source(NamedTuple):
+    """Rows, and what is known of them.
+
+    name
+        DATA as it was given.
+    X
+        Features, float32 [n, d].
+    y, classes
+        Class labels, int64 [n], numbers into the names in `classes`; or 0/1 tags, uint8 [n, c], a column for each name.
+    pairs
+        Judged pairs of rows.
+    images
+        Pixels, uint8 [n, H, W, 3] in colour or [n, H, W] in grey; or paths of pictures, [n].
+    ids
+        Distinct numbers that a file gives its rows, int64 [n].
+    descriptor
+        How a picture becomes a row like those of X; None if rows are plain features.
+    checksum
+        Hexadecimal SHA-256: of a file its own, else see `dataset.checksum`. A split has that of the whole data set.
+    skipped
+        Files of a folder that were left out, and why.
+    folder
+        The folder that all paths in `images` lie in; None if images are no paths.
+    """
+
+    name: str
+    X: NDArray[np.float32]
+    y: NDArray[Any] | None
+    pairs: Pairs | None
+    classes: tuple[str, ...]
+    images: Images | None
+    ids: Indices | None
+    descriptor: Descriptor | None
+    checksum: str
+    skipped: tuple[Skipped, ...]
+    folder: Path | None
+
+    @property
+    def supervision(self) -> NDArray[Any] | Pairs | None:
+        """Labels, tags or pairs, as the methods take them; None if there are none."""
+        return self.pairs if self.y is None else self.y
+
+
+def read(
+    data: str | os.PathLike[str],
+    data_dir: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+    n_jobs: int | None = -1,
+    descriptor: Descriptor | str | None = None,
+) -> Source:
+    """Read DATA; of a known data set as a whole, the training rows come first.
+
+    Parameters
+    ----------
+    data
+        A known data set by its name, with ``:train`` or ``:test`` for one of its splits; or the path of a file or a
+        folder.
+    data_dir
+        Where known data sets lie; if None, see `downloads.data_dir`.
+    progress
+        Called with what is done and with the total, for each task anew: bytes, files, then pictures described.
+    n_jobs
+        Threads that describe pictures; −1 for all cores.
+    descriptor
+        How to describe pictures: a descriptor, that of a model say, or the registered name of one, which is then
+        fitted to the pictures (of a known data set, to those to train with). If None, a known data set has its own,
+        and all else "gist". Rows that are not made of pictures stay what they are.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is nothing at the path, or if files of a known data set are missing and cannot be downloaded.
+    DataError
+        If a file is damaged or not what it should be: it names the file, the place in it and what must be there.
+    ValueError
+        If `data` is of no known kind, or if a descriptor is named, and there are no pictures to describe.
+    """
+    name = os.fspath(data)
+    how = _How(descriptor, progress, n_jobs)
+    if isinstance(data, str) and data.partition(":")[0] in DATA_SETS:
+        return _read_known(data, data_dir, how)
+    path = Path(data).expanduser()
+    suffix = path.suffix.lower()
+    is_readable = suffix in tables.READERS or suffix in PICTURES
+    if not path.exists():
+        # A word that could be no file of ours is meant to be a data set.
+        if len(path.parts) == 1 and not is_readable:
+            known = ", ".join(DATA_SETS)
+            raise ValueError(f"unknown data {name!r}; give one of {known}, or the path of a file or folder.")
+        raise FileNotFoundError(f"data={name!r}: there is no such file or folder.")
+    if path.is_dir():
+        return _read_folder(name, path, how)
+    if not is_readable:
+        raise ValueError(
+            f"data={name!r} has the suffix {path.suffix!r}; give {', '.join(tables.READERS)}, a picture "
+            f"({', '.join(PICTURES)}) or a folder of pictures."
+        )
+    return _read_picture(name, path, how) if suffix in PICTURES else _read_table(name, path, how)
+
+
+class _How(NamedTuple):
+    """How pictures are described, as `read` was told."""
+
+    descriptor: Descriptor | str | None
+    progress: Progress | None
+    n_jobs: int | None
+
+    def rows(self, images: Images, descriptor: Descriptor) -> described.Described:
+        return described.rows(images, descriptor, self.n_jobs, self.progress)
+
+    def fitted(self, images: Images) -> Descriptor:
+        return described.fit(self.descriptor or "gist", images, self.n_jobs)
+
+    def check_unnamed(self, data: str) -> None:
+        if isinstance(self.descriptor, str):
+            raise ValueError(f"descriptor={self.descriptor!r}, but {data!r} has no pictures to describe; leave it out.")
+
+
+def renumber(source: Source, classes: tuple[str, ...]) -> Source:
+    """The same rows with labels that count into other names of classes, those of a model or of another source.
+
+    Names that are missing there come after them, so that equal names of two sources get equal numbers.
+    """
+    if source.y is None:
+        return source
+    names = (*classes, *(name for name in source.classes if name not in set(classes)))
+    number = {name: place for place, name in enumerate(names)}
+    places = np.array([number[name] for name in source.classes], dtype=np.int64)
+    if source.y.ndim == 1:
+        return source._replace(y=places[source.y], classes=names)
+    tags = np.zeros((len(source.y), len(names)), dtype=np.uint8)
+    tags[:, places] = source.y
+    return source._replace(y=tags, classes=names)
+
+
+def _read_known(name: str, data_dir: str | os.PathLike[str] | None, how: _How) -> Source:
+    word, colon, split = name.partition(":")
+    if colon and split not in ("train", "test"):
+        raise ValueError(f"data={name!r}; give {word}, {word}:train or {word}:test.")
+    known = DATA_SETS[word]
+    dataset = known.load(data_dir, download=True, progress=how.progress)
+    parts = [part for part, own in ((dataset.train, "train"), (dataset.test, "test")) if split in ("", own)]
+    descriptor = known.descriptor
+    images = None
+    if isinstance(dataset.train.images, np.ndarray):
+        images = np.concatenate([np.asarray(part.images) for part in parts])
+        if how.descriptor is not None:
+            descriptor = how.fitted(dataset.train.images)
+    else:
+        how.check_unnamed(name)
+    if images is not None and descriptor is not None and (parts[0].X is None or descriptor != known.descriptor):
+        X = how.rows(images, descriptor).X
+    else:
+        X = np.concatenate([np.asarray(part.X) for part in parts])
+    y = np.concatenate([part.y for part in parts])
+    return Source(name, X, y, None, dataset.classes, images, None, descriptor, dataset.checksum, (), None)
+
+
+def _read_folder(data: str, folder: Path, how: _How) -> Source:
+    found = image_folder.read(folder, progress=how.progress)
+    descriptor = how.fitted(found.paths)
+    rows = how.rows(found.paths, descriptor)
+    y = None if found.y is None else found.y[rows.kept]
+    images = described.select(found.paths, rows.kept)
+    skipped = (*found.skipped, *rows.skipped)
+    return Source(data, rows.X, y, None, found.classes, images, None, descriptor, found.checksum, skipped, folder)
+
+
+def _read_picture(data: str, path: Path, how: _How) -> Source:
+    pictures.check(path)  # Its own words, where a folder would speak of none of its files.
+    descriptor = how.fitted([path])
+    X = how.rows([path], descriptor).X
+    return Source(data, X, None, None, (), [path], None, descriptor, file_digest(path), (), path.parent)
+
+
+def _read_table(data: str, path: Path, how: _How) -> Source:
+    found = tables.read(path)
+    X, descriptor = found.X, None
+    if X is None:
+        assert found.images is not None  # a table has one of them
+        height, width = found.images.shape[1:3]
+        if min(height, width) < (least := pictures.MIN_SIDE):
+            has = f"images of {str(path)!r} have {height} × {width} pixels"
+            raise DataError(f"{has}; give at least {least} on each side, or X")
+        descriptor = how.fitted(found.images)
+        X = how.rows(found.images, descriptor).X
+    else:
+        how.check_unnamed(data)
+    known = (found.y, found.pairs, found.classes, found.images, found.ids)
+    return Source(data, X, *known, descriptor, file_digest(path), (), None)

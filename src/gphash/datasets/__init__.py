@@ -1,1 +1,0 @@
-"""Data sets, one module each; `registry` loads any of them by its name."""

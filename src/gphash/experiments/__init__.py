@@ -1,1 +1,0 @@
-"""Comparisons of methods on data sets, and the experiments of the paper."""

@@ -1,1 +1,0 @@
-"""From raw features to the whitened features of the Gaussian processes' common inducing inputs."""

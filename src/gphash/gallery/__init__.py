@@ -1,1 +1,0 @@
-"""A gallery: a model, an index of codes, and what is known of the items: labels and pictures."""

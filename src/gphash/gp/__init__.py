@@ -1,1 +1,0 @@
-"""Sparse Gaussian process classifiers for all bits: prior, expectation propagation, posterior."""

@@ -1,1 +1,0 @@
-"""Packed binary codes: their layout and their distances."""

@@ -1,0 +1,262 @@
+"""What every hashing method of the package promises: scikit-learn's conventions, codes, a score, and one file.
+
+A method learns a hash function, which gives every row a margin per bit; the bit is 1 where the margin is not negative.
+`Hasher` does the rest, the same for all.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass, field, fields
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from gphash import container, schema
+from gphash.arrays import Floats
+from gphash.codes import packing
+from gphash.codes.packing import MOST_BITS
+from gphash.data.descriptors.descriptor import Descriptor
+from gphash.evaluation import retrieval
+from gphash.execution.local import Executor, LocalExecutor, count_jobs
+from gphash.functions import model as models
+from gphash.functions.model import KIND, Function
+from gphash.hashers import validation
+from gphash.hashers.methods import METHODS
+from gphash.schema import Each, FaultError, Maybe, Named, Plain, Record, Rule, Text
+from gphash.supervision import targets
+from gphash.supervision.similarity import Pairs
+
+REMARKS: Mapping[str, Rule] = {
+    "method": Text(),
+    "parameters": Named(Plain()),
+    "feature_names": Maybe(Each(Text())),
+    "origin": Maybe(Named()),
+    "descriptor": Maybe(Named()),
+}
+"""What a file remarks about any model."""
+
+
+@dataclass(eq=False, repr=False)
+class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """A method that learns binary codes.
+
+    A method is a dataclass of its parameters, which says in `takes` what it can learn from, and learns in `_train`.
+
+    Parameters
+    ----------
+    n_bits : int
+        Length of a code.
+    n_jobs : int or None
+        Threads; −1 uses all cores, None one. Never changes a result.
+    random_state : int, RandomState or None
+        Seed of everything random.
+
+    Attributes
+    ----------
+    hash_function_ : Function
+        All that encoding needs.
+    n_features_in_ : int
+        Width of the training rows.
+    """
+
+    # Kinds of supervision that `fit` can use; with none, it learns from X alone and ignores y.
+    takes: ClassVar[tuple[str, ...]] = ("labels", "tags", "pairs")
+    # Which of `executor`, `checkpoint` and `callback` its `fit` can use.
+    runs_with: ClassVar[tuple[str, ...]] = ()
+    # Learned attributes that a file keeps beside the hash function, and what they may be there.
+    LEARNED: ClassVar[Mapping[str, Rule]] = {}
+
+    n_bits: int = validation.whole(16, MOST_BITS)
+    _: KW_ONLY
+    n_jobs: int | None = -1
+    random_state: int | np.random.RandomState | None = validation.RANDOM_STATE
+
+    hash_function_: Function = field(init=False)
+    # How the pictures were described that the model was trained with, if a file says so.
+    descriptor_: Descriptor | None = field(default=None, init=False)
+
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike | Pairs | None = None,
+        *,
+        executor: Any = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        callback: Callable[[Any], None] | None = None,
+    ) -> Self:
+        """Learn the hash function.
+
+        Where training is done changes no result, so that the last three are no parameters of the method. Only
+        `GPHasher` can use them so far; other methods refuse them.
+
+        Parameters
+        ----------
+        X : array of shape [n, d]
+            Features.
+        y : labels [n], 0/1 tags [n, c], or Pairs
+            Rows are similar when their labels are equal, when they share a tag, or as the pairs say. Methods that
+            learn from X alone ignore it.
+        executor : dask.distributed.Client, address of a scheduler, or None
+            Cluster to train on; X is then a dask array, or a folder of blocks that its workers can read. None trains
+            in threads of this process.
+        checkpoint : path or None
+            File to keep the state of training in. When it exists, training goes on from it; it must come from the same
+            data and parameters. On a cluster, workers keep the codes of their rows beside it, in a folder that all
+            must see.
+        callback : callable or None
+            Called with a `Sweep` record (number, flips, leave_one_out, seconds, …) after every sweep.
+        """
+        self.check_parameters()
+        for name, value in (("executor", executor), ("checkpoint", checkpoint), ("callback", callback)):
+            if value is not None and name not in self.runs_with:
+                raise ValueError(f"{type(self).__name__} cannot use {name}={value!r}; leave {name} out.")
+        # Until the end, a model that was there before stays as it was.
+        before = dict(self.__dict__)
+        try:
+            learned = self._learn(X, y, executor, checkpoint, callback)
+        except BaseException:
+            self.__dict__ = before
+            raise
+        stale = {name for name in before if name.endswith("_") and not name.endswith("_in_")}
+        kept = {name: value for name, value in self.__dict__.items() if name not in stale}
+        self.__dict__ = kept | learned
+        return self
+
+    def check_parameters(self) -> None:
+        """Refuse bad parameters, without any rows; `fit` does so first."""
+        for known in fields(self):
+            if "fits" in known.metadata and not known.metadata["fits"](value := getattr(self, known.name)):
+                raise ValueError(f"{known.name}={value!r}; give {known.metadata['need']}.")
+        count_jobs(self.n_jobs)
+
+    def _learn(self, X: Any, y: Any, executor: Any, checkpoint: Any, callback: Any) -> dict[str, Any]:
+        """Learned attributes by name, `hash_function_` among them."""
+        seed = validation.seed(self.random_state)
+        rows = validation.features(self, X, reset=True)
+        supervision = targets.supervision(y, len(rows), True, type(self).__name__, self.takes) if self.takes else None
+        with LocalExecutor(self.n_jobs) as threads:
+            return self._train(rows, supervision, seed, threads)
+
+    def _train(self, X: Floats, supervision: Any, seed: int, executor: Executor) -> dict[str, Any]:
+        """Learned attributes from rows that have been checked; `supervision` is None if the method takes none."""
+        raise NotImplementedError
+
+    def encode(self, X: ArrayLike) -> NDArray[np.uint8]:
+        """Packed codes, uint8 [n, ceil(n_bits / 8)]; bit j in numpy's `packbits` order, spare bits zero."""
+        return packing.pack(self._margins(X) >= 0)
+
+    def transform(self, X: ArrayLike) -> NDArray[np.uint8]:
+        """Codes as 0/1, uint8 [n, n_bits]."""
+        return (self._margins(X) >= 0).astype(np.uint8)
+
+    def score(self, X: ArrayLike, y: ArrayLike) -> float:
+        """Mean average precision, tie-aware, when each row of X is searched for among the others by Hamming distance.
+
+        Rows that have no similar one among the others are left out of the mean.
+
+        Parameters
+        ----------
+        X : array of shape [n, d]
+            Features.
+        y : labels [n] or 0/1 tags [n, c]
+            What counts as similar.
+        """
+        packed, n_bits = self.encode(X), self._n_features_out
+        signatures = targets.signatures(y, len(packed))
+        quality = retrieval.mean_average_precision(packed, signatures, n_bits, n_jobs=self.n_jobs)
+        if np.isnan(quality):
+            raise ValueError("no row of X has a similar one in X by y, so that there is nothing to find.")
+        return quality
+
+    @property
+    def fingerprint_(self) -> str:
+        """SHA-256 of the hash function: models with the same fingerprint compute the same codes and probabilities."""
+        check_is_fitted(self, "hash_function_")
+        return container.fingerprint(KIND, *models.content(self.hash_function_))
+
+    def save(
+        self, path: str | os.PathLike[str], origin: dict[str, Any] | None = None, descriptor: Descriptor | None = None
+    ) -> str:
+        """Write the model to one file and return its fingerprint; an old file is replaced only by a complete one.
+
+        Parameters
+        ----------
+        path
+            The file.
+        origin
+            Anything worth keeping about what the model was learned from, in JSON's types; codes do not depend on it.
+        descriptor
+            How pictures were made into the rows it was learned from: pictures that are described in another way are
+            then refused. A model that was read from a file keeps what that said.
+        """
+        check_is_fitted(self, "hash_function_")
+        self.check_parameters()
+        container.check_replaceable(path, KIND)
+        function, known = self.hash_function_, descriptor or self.descriptor_
+        if self.n_bits != function.n_bits:
+            raise ValueError(f"n_bits={self.n_bits!r} was set after fit, which gave {function.n_bits} bits; fit again.")
+        plain = (type(None), bool, int, float, str, np.integer, np.floating)
+        given = self.get_params(deep=False).items()
+        remarks: dict[str, Any] = {
+            "method": METHODS.name_of(type(self)),
+            "parameters": {name: value for name, value in given if isinstance(value, plain)},
+            "learned": {name: getattr(self, name) for name in self.LEARNED},
+            "feature_names": [*map(str, self.feature_names_in_)] if hasattr(self, "feature_names_in_") else None,
+            "origin": origin,
+            "descriptor": None if known is None else known.to_meta(),
+        }
+        models.descriptor_of(remarks, function)
+        return container.write(path, KIND, *models.content(function), remarks)
+
+    def _recall(self, learned: dict[str, Any]) -> dict[str, Any]:
+        """Learned attributes from those that a file keeps."""
+        return learned
+
+    @classmethod
+    def from_container(cls, stored: container.Container) -> Self:
+        """A hasher, ready to encode, from what `save` wrote; a FaultError says what is wrong with that."""
+        function, remarks = models.restore(stored.meta, stored.arrays), stored.remarks
+        Record({**REMARKS, "learned": Record(cls.LEARNED)}).check(remarks, "")
+        hasher = cls(**remarks["parameters"])
+        hasher.check_parameters()
+        if hasher.n_bits != function.n_bits:
+            raise FaultError(f"it is of {hasher.n_bits} bits, and its function of {function.n_bits}")
+        if (names := remarks["feature_names"]) is not None:
+            if len(names) != function.n_features:
+                raise FaultError(f"it names {len(names)} features, and its function takes {function.n_features}")
+            hasher.feature_names_in_ = np.array(names, dtype=object)
+        hasher.hash_function_, hasher.n_features_in_ = function, function.n_features
+        if (described := models.descriptor_of(remarks, function)) is not None:
+            hasher.descriptor_ = described
+        hasher.__dict__.update(hasher._recall(remarks["learned"]))
+        return hasher
+
+    def _margins(self, X: ArrayLike) -> Floats:
+        check_is_fitted(self, "hash_function_")
+        return self.hash_function_.margins(validation.features(self, X, reset=False), self.n_jobs)
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.hash_function_.n_bits)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = bool(self.takes)
+        tags.target_tags.two_d_labels = "tags" in self.takes
+        tags.transformer_tags.preserves_dtype = []
+        return tags
+
+
+def load(path: str | os.PathLike[str]) -> Hasher:
+    """Read a model of any method, as its `save` wrote it, ready to encode."""
+    stored = container.read(path, KIND)
+    with schema.reading(path, models.INSTEAD):
+        Text().check(stored.remarks.get("method"), "method")
+        try:
+            method: type[Hasher] = METHODS.find(stored.remarks["method"])
+        except ValueError as error:
+            raise FaultError(f"its method is not known here: {error}") from error
+        return method.from_container(stored)

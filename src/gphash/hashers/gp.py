@@ -1,0 +1,270 @@
+"""`GPHasher`, the scikit-learn estimator: validates at the border and hands over to `training`."""
+
+import contextlib
+import os
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from numbers import Integral
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
+
+from gphash.arrays import Floats
+from gphash.data import blocks
+from gphash.data.blocks import ArrayTable, FolderTable, Table
+from gphash.execution.local import BlocksLostError, LocalExecutor
+from gphash.hashers import validation
+from gphash.hashers.contract import Hasher
+from gphash.method import checkpoint as checkpoints
+from gphash.method import inducing, training
+from gphash.method.hashing import HashFunction
+from gphash.method.inference import SOLVERS
+from gphash.method.kernels import KERNELS
+from gphash.method.state import Sweep
+from gphash.method.training import Settings
+from gphash.schema import Each, FaultError, Named, Number, Rule
+from gphash.supervision import targets
+
+UNCONVERGED = 0.1  # relative change of the sites in the last sweep
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class GPHasher(Hasher):
+    """Supervised hashing with Gaussian processes.
+
+    Learns binary codes that keep a notion of similarity given by class labels, tag sets or judged pairs. Every bit is
+    a sparse Gaussian process classifier whose labels, the codes of the training rows, are latent; expectation
+    propagation and Gibbs sampling infer both. The parameters are those of `Hasher`, and
+
+    Parameters
+    ----------
+    n_inducing : int
+        Number of inducing inputs, r. More are more accurate; training time grows with r², encoding time with r.
+    inducing : {"kmeans", "random"}
+        Inducing inputs are k-means centres, or random rows as in the paper.
+    solver : {"shared", "blockwise"}
+        Shared-factor EP for all bits together, or the paper's EP, bit by bit in blocks of 1,000 rows: some fifty
+        times slower, a reference.
+    scaling : {"unit", "centre"}
+        Centre rows on the training mean and scale them to unit length, or only centre them.
+    kernel : str
+        "squared-exponential", "matern-3/2" or "exponential", from smooth to rough; or one that was registered in
+        `gphash.method.kernels.KERNELS`.
+    length_scale, signal_scale : float or "auto"
+        ℓ and σ_f of the kernel; "auto" chooses by the leave-one-out score of EP on a sample of rows.
+    similarity_scale : float or "auto"
+        σ_y of the similarity likelihood Φ(σ_y s V); "auto" is 2 / n_bits.
+    pair_weight : float or "auto"
+        κ, how much the similarity terms count against the Gaussian processes; 1 is the paper. "auto" chooses by
+        retrieval on held-out rows.
+    balance_pairs : bool
+        For pair lists: give the similar and the dissimilar pairs the same total weight.
+    n_representatives : int
+        Number of random training rows that all rows are compared with, t.
+    n_starts : int
+        Random starts of the codes, tried on a sample of rows; the best by leave-one-out score goes on.
+    max_sweeps : int
+        Sweeps after which codes are fixed, settled or not. EP then converges alone.
+    block_size : int
+        Rows per block, the unit of parallel work. Part of what a seed means: other blocks, other random numbers.
+    memory_limit : float or "auto"
+        Bytes that the features Phi (4 n r) may take in memory; beyond, they are kept in a temporary
+        memory-mapped file, in the folder that the environment's TMPDIR names. "auto" is half of the machine's memory.
+
+    Attributes
+    ----------
+    hash_function_ : HashFunction
+        Scaling, kernel, inducing inputs, weights and uncertainty: all that encoding needs.
+    length_scale_, signal_scale_, pair_weight_ : float
+        As given or as chosen.
+    leave_one_out_score_ : float
+        Mean of log Φ(y γ) over rows and bits at the last sweep; higher is better, log ½ is chance.
+    sweeps_ : list of Sweep
+        What the callback saw.
+    seconds_ : dict
+        Training time by phase.
+    classes_, class_codes_ : arrays of shape [c] and [c, n_bits]
+        With class labels: the classes, and the commonest code, as bits, that each got in training. Not saved.
+    traffic_ : dict
+        After training on a cluster: what each worker has done; see `gphash.cluster.dask_executor.Traffic`. Not saved.
+    n_features_in_ : int
+        Width of the training rows.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from gphash import GPHasher
+    >>> X, y = load_digits(return_X_y=True)
+    >>> hasher = GPHasher(n_bits=16, n_inducing=300, random_state=0).fit(X[:1300], y[:1300])
+    >>> hasher.encode(X[1300:]).shape
+    (497, 2)
+    """
+
+    runs_with: ClassVar[tuple[str, ...]] = ("executor", "checkpoint", "callback")
+    LEARNED: ClassVar[Mapping[str, Rule]] = {
+        "pair_weight_": Number(),
+        "sweeps_": Each(checkpoints.SWEEP, 1),
+        "seconds_": Named(Number(0)),
+    }
+
+    n_inducing: int = validation.whole(1000)
+    inducing: str = validation.one_of(*inducing.CHOICES)
+    solver: str = validation.one_of(*SOLVERS)
+    scaling: str = validation.one_of("unit", "centre")
+    kernel: str = "squared-exponential"
+    length_scale: float | str = validation.positive_or_auto()
+    signal_scale: float | str = validation.positive_or_auto()
+    similarity_scale: float | str = validation.positive_or_auto()
+    pair_weight: float | str = validation.positive_or_auto(1.0)
+    balance_pairs: bool = validation.truth(True)
+    n_representatives: int = validation.whole(5000)
+    n_starts: int = validation.whole(4)
+    max_sweeps: int = validation.whole(50)
+    block_size: int = validation.whole(2048)
+    memory_limit: float | str = validation.positive_or_auto("auto", 1, 1e18)
+
+    hash_function_: HashFunction = field(init=False)
+
+    def check_parameters(self) -> None:
+        """Refuse bad parameters, without any rows; `fit` does so first."""
+        super().check_parameters()
+        KERNELS.find(self.kernel, "kernel")
+
+    def _learn(self, X: Any, y: Any, executor: Any, checkpoint: Any, callback: Any) -> dict[str, Any]:
+        if callback is not None and not callable(callback):
+            raise ValueError(f"callback={callback!r}; give a function of one Sweep, or None.")
+        self._check_checkpoint(checkpoint)
+        settings = self._settings(spill=executor is None)
+        with self._place(X, executor) as (table, workers):
+            if y is None and isinstance(table, FolderTable) and (known := table.labels()) is not None:
+                y = known.y
+            supervision = targets.supervision(y, table.n_rows, self.balance_pairs, "GPHasher", self.takes)
+            keeper = resumed = None
+            if checkpoint is not None:
+                path, mark = Path(checkpoint), checkpoints.fingerprint(table, supervision, settings)
+                keeper = checkpoints.Keeper(path, mark, None if executor is None else workers)
+                if path.exists():
+                    sizes = [len(rows) for rows in training.layout(supervision, settings).blocks]
+                    resumed = checkpoints.load(path, mark, settings, table.n_features, sizes)
+            trained = _train(table, supervision, settings, workers, callback, keeper, resumed)
+        learned: dict[str, Any] = {
+            "hash_function_": trained.function,
+            "length_scale_": trained.chosen.kernel.length_scale,
+            "signal_scale_": trained.chosen.kernel.signal_scale,
+            "pair_weight_": trained.chosen.pair_weight,
+            "sweeps_": trained.sweeps,
+            "leave_one_out_score_": trained.sweeps[-1].leave_one_out,
+            "seconds_": trained.seconds,
+        }
+        if executor is not None:
+            learned["traffic_"] = workers.traffic
+        if supervision.kind == "labels":
+            learned |= {"classes_": np.unique(np.asarray(y)), "class_codes_": trained.words}
+        return learned
+
+    @contextlib.contextmanager
+    def _place(self, X: ArrayLike | str | os.PathLike[str], executor: Any) -> Iterator[tuple[Table, Any]]:
+        """The rows of X and the executor that works on them."""
+        place: Any = LocalExecutor(self.n_jobs)
+        if executor is not None:
+            if self.solver != "shared":
+                raise ValueError(f"solver={self.solver!r} works on one machine only; on a cluster, give 'shared'.")
+            from gphash.cluster import dask_executor
+
+            place = dask_executor.DaskExecutor(executor)
+        with place as workers:
+            table: Table
+            if executor is not None and hasattr(X, "dask"):
+                table = workers.table(X)
+            elif isinstance(X, str | os.PathLike):
+                table = blocks.open_folder(X)
+            else:
+                table = ArrayTable(validation.features(self, X, reset=True))
+            self.n_features_in_ = table.n_features
+            yield table, workers
+
+    def bit_probabilities(self, X: ArrayLike) -> Floats:
+        """P(bit = 1) for every bit, [n, n_bits]; at least ½ exactly where `transform` gives 1."""
+        check_is_fitted(self, "hash_function_")
+        return self.hash_function_.probabilities(validation.features(self, X, reset=False), self.n_jobs)
+
+    def _recall(self, learned: dict[str, Any]) -> dict[str, Any]:
+        function, sweeps = self.hash_function_, [Sweep(*record) for record in learned["sweeps_"]]
+        if not function.has_probabilities:
+            raise FaultError("the array 'uncertainty' is missing")
+        scales = {"length_scale_": function.kernel.length_scale, "signal_scale_": function.kernel.signal_scale}
+        return learned | scales | {"sweeps_": sweeps, "leave_one_out_score_": sweeps[-1].leave_one_out}
+
+    def _settings(self, spill: bool) -> Settings:
+        numbers = ("n_bits", "n_inducing", "n_representatives", "n_starts", "max_sweeps", "block_size")
+        given: dict[str, Any] = {name: int(getattr(self, name)) for name in numbers}
+        for name in ("length_scale", "signal_scale", "similarity_scale", "pair_weight"):
+            given[name] = None if (value := getattr(self, name)) == "auto" else float(value)
+        limit = _machine_memory() / 2 if self.memory_limit == "auto" else float(self.memory_limit)
+        return Settings(
+            **given,
+            inducing=self.inducing,
+            solver=self.solver,
+            unit_length=self.scaling == "unit",
+            kernel=self.kernel,
+            memory_limit=limit if spill else np.inf,
+            seed=validation.seed(self.random_state),
+        )
+
+    def _check_checkpoint(self, place: Any) -> None:
+        """Refuse a checkpoint that could not be written or used: now, not after the first sweep."""
+        if place is None:
+            return
+        given: Any = self.random_state
+        if not isinstance(given, Integral):
+            raise ValueError(
+                f"checkpoint needs random_state to be a number, not {given!r}: other runs cannot be repeated."
+            )
+        if not isinstance(place, str | os.PathLike) or not os.fspath(place):
+            raise ValueError(f"checkpoint={place!r}; give the path of a file, or None.")
+        path = Path(place)
+        if path.is_dir() or not path.absolute().parent.is_dir():
+            raise ValueError(f"checkpoint={str(path)!r} is a folder, or in a folder that does not exist; give a file.")
+
+
+def _train(
+    table: Table, supervision: Any, settings: Settings, executor: Any, callback: Any, keeper: Any, resumed: Any
+) -> training.Trained:
+    if settings.n_inducing > table.n_rows:
+        words = f"n_inducing={settings.n_inducing} exceeds the {table.n_rows} rows of X; all rows are inducing inputs."
+        warnings.warn(words, UserWarning, stacklevel=4)
+    codes = None if keeper is None else keeper.codes
+    try:
+        trained = training.train(table, supervision, settings, executor, callback, keeper, resumed, codes)
+    except BlocksLostError as error:
+        needed = 4e-9 * table.n_rows * min(settings.n_inducing, table.n_rows)
+        from gphash.cluster import dask_executor
+
+        raise dask_executor.ClusterError(
+            f"workers were lost again and again ({error}). If they were out of memory: the features of all "
+            f"rows take {needed:.1f} GB, which workers share; give more or larger ones, or fewer n_inducing."
+        ) from error
+    finally:
+        if keeper is not None:
+            keeper.write()
+    change = trained.sweeps[-1].change
+    if change > UNCONVERGED:
+        words = f"expectation propagation has not converged: its sites still change by {change:.0%} a sweep. "
+        words += "A smaller signal_scale makes it converge more easily."
+        warnings.warn(words, ConvergenceWarning, stacklevel=4)
+    return trained
+
+
+def _machine_memory() -> float:
+    """Bytes of memory that this process may hope for: the machine's, or its container's if that is less."""
+    memory = 8e9  # where the machine does not say
+    with contextlib.suppress(AttributeError, ValueError, OSError):
+        memory = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    with contextlib.suppress(OSError, ValueError):
+        memory = min(memory, float(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return memory

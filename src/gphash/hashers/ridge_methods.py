@@ -1,0 +1,288 @@
+"""Methods that find codes for the training rows first, and then predict them by kernel ridge regression.
+
+Supervised discrete hashing (Shen, Shen, Liu, Shen, 2015), with the squared loss:
+
+    min over B ∈ {−1, 1}, W, P of ‖Y − B W‖² + λ ‖W‖² + ν ‖B − K P‖²
+
+Y are indicators of classes or tags, and K are kernel values and a constant. W and P are least squares; a column of B
+has a closed form given the others (discrete cyclic coordinate descent):
+
+    B_k = sign(Q_k − B_{−k} W_{−k} w_k),   Q = ν K P + Y Wᵀ
+
+With the small ν of the authors B is next to a function of Y, and the last P is a ridge regression on it. Most of what
+this gains on class labels, fixed code words have already: rows of a Hadamard matrix, cut to m columns, one a class.
+
+Latent factor hashing (Zhang, Zhang, Li, Guo, 2014) gives every row a latent vector u, whose signs are the code:
+
+    P(rows i and l are similar) = σ(θ),   θ = uᵢᵀ uₗ / 2,   u ~ N(0, β I)
+
+Since σ' ≤ ¼, the log posterior as a function of one row has a quadratic bound from below, and its maximum is a step of
+Newton's method with a bounded Hessian, here for all rows at once, against a few rows Ω drawn anew every time:
+
+    U ← U − G H⁻¹,   G = (S_Ω − σ(U U_Ωᵀ / 2)) U_Ω − U / β,   H = −U_Ωᵀ U_Ω / 8 − I / β
+
+With judged pairs, a row steps against its own partners, by a Hessian of its own; these are few, so that the prior has
+to hold vectors together (β is smaller).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import scipy.linalg
+from scipy.special import expit
+
+from gphash.arrays import Floats, Indices, Signs
+from gphash.compiled import jit
+from gphash.execution.local import Executor, row_blocks
+from gphash.functions.projections import LinearFunction
+from gphash.hashers import validation
+from gphash.hashers.kernel_methods import BLOCK, KernelHasher, Teaching
+from gphash.method import scaling, selection, triangular
+from gphash.schema import Number, Rule
+from gphash.supervision import similarity
+from gphash.supervision.similarity import PairGraph, Signatures
+
+LABEL_PENALTY = 1.0  # λ
+FIT_PENALTY = 1e-5  # ν
+SWEEPS = 5
+DESCENTS = 10
+TOLERANCE = 1e-5
+DRAWS = 200  # of code words
+PRIOR_VARIANCE = 30.0  # β
+PAIRS_PRIOR_VARIANCE = 0.3  # β for judged pairs: with 30, ten or twenty partners per row leave codes at random
+STEPS = 50  # of latent factors
+COLUMNS = 64  # rows in Ω
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class RidgeHasher(KernelHasher):
+    """A kernel method that finds codes for the training rows first, and then predicts them by ridge regression.
+
+    The parameters are those of `KernelHasher`, and
+
+    Parameters
+    ----------
+    ridge : float or "auto"
+        Penalty of the regression from kernel values to codes; "auto" chooses it together with the length scale.
+
+    Attributes
+    ----------
+    ridge_ : float
+        As given or as chosen.
+    """
+
+    RIDGES: ClassVar[tuple[float, ...]] = (1e-3, 1e-2, 1e-1, 1.0)
+    # A ridge that suits few rows and inducing inputs does not suit many.
+    SAMPLE: ClassVar[int] = 5000
+    INDUCING: ClassVar[int] = 1000
+    LEARNED: ClassVar[Mapping[str, Rule]] = {**KernelHasher.LEARNED, "ridge_": Number(0)}
+
+    ridge: float | str = validation.positive_or_auto("auto", 1e-12, 1e12)
+
+
+class SDH(RidgeHasher):
+    """Supervised discrete hashing with the squared loss: codes from which a linear classifier reads the labels.
+
+    Learns from labels or tags. The parameters are those of `RidgeHasher`.
+    """
+
+    takes: ClassVar[tuple[str, ...]] = ("labels", "tags")
+
+    def _bits(self, given: Teaching) -> tuple[Floats, Floats]:
+        Y = similarity.indicators(given.supervision)
+        regression = prepare_ridge(given.K, given.ridge, given.executor)
+        B = np.where(given.generator.random((len(given.K), self.n_bits)) < 0.5, -1.0, 1.0)
+        weights, offset = regression.solve(B, given.executor)
+        for _ in range(SWEEPS):
+            B = descend(B, Y, regression.predict(weights, offset, given.executor))
+            before = weights
+            weights, offset = regression.solve(B, given.executor)
+            if np.linalg.norm(weights - before) < TOLERANCE * np.linalg.norm(before):
+                break
+        return weights, offset
+
+
+class HadamardRidge(RidgeHasher):
+    """Hadamard code words for classes, and kernel ridge regression to them. Learns from class labels.
+
+    The parameters are those of `RidgeHasher`.
+    """
+
+    takes: ClassVar[tuple[str, ...]] = ("labels",)
+
+    def _bits(self, given: Teaching) -> tuple[Floats, Floats]:
+        classes = similarity.class_numbers(given.supervision)
+        words = code_words(int(classes.max()) + 1, self.n_bits, given.generator)
+        regression = prepare_ridge(given.K, given.ridge, given.executor)
+        return regression.solve(words[classes].astype(np.float64), given.executor)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class LFH(RidgeHasher):
+    """Latent factor hashing: codes from a logistic model of which rows are similar.
+
+    The parameters are those of `RidgeHasher`, and
+
+    Parameters
+    ----------
+    features : {"kernel", "linear"}
+        What predicts the codes of new rows: kernel values with the inducing inputs, or the scaled features themselves;
+        then the parameters of inducing inputs and kernel are not used, and `length_scale_` is None.
+    """
+
+    features: str = validation.one_of("kernel", "linear")
+
+    def _train(self, X: Floats, supervision: Any, seed: int, executor: Executor) -> dict[str, Any]:
+        if self.features == "kernel":
+            return super()._train(X, supervision, seed, executor)
+        scaled, ridge = scaling.fit(X, self.scaling == "unit"), self.ridge
+        rows = scaling.apply(scaled, X)
+        if ridge == "auto":
+            some = supervision.order(np.random.default_rng([seed, 11]), selection.SAMPLE)[: self.SAMPLE]
+            about = supervision.among(some)
+            qualities = list(
+                executor.collect(lambda ridge: self._validate(rows[some], about, ridge, seed), self.RIDGES)
+            )
+            ridge = self.RIDGES[int(np.argmax(qualities))]
+        ridge = float(ridge)
+        weights, offset = self._bits(Teaching(rows, supervision, ridge, np.random.default_rng(seed), executor))
+        function = LinearFunction(scaled, np.ascontiguousarray(weights, np.float64), offset.astype(np.float64))
+        return {"hash_function_": function, "length_scale_": None, "ridge_": ridge}
+
+    def _bits(self, given: Teaching) -> tuple[Floats, Floats]:
+        K, supervision = given.K, given.supervision
+        if supervision.form == "pairs":
+            # Rows that no pair names have no code to predict.
+            named = np.flatnonzero(np.diff(supervision.offsets))
+            K, supervision = K[named], supervision.among(named)
+        U = latent(supervision, len(K), self.n_bits, given.generator, given.executor)
+        return prepare_ridge(K, given.ridge, given.executor).solve(np.where(U >= 0, 1.0, -1.0), given.executor)
+
+
+class Ridge(NamedTuple):
+    """Least squares on kernel values and a constant, factored once for many right-hand sides."""
+
+    K: Floats  # kernel values, [n, r]
+    lower: Floats  # Cholesky factor of [K 1]ᵀ[K 1] + ridge, [r + 1, r + 1]
+
+    def solve(self, targets: Floats, executor: Executor) -> tuple[Floats, Floats]:
+        """Weights [r, m] and offset [m] whose predictions are nearest to the targets, [n, m]."""
+
+        def work(rows: slice) -> tuple[Floats, Floats]:
+            return self.K[rows].T @ targets[rows].astype(self.K.dtype), targets[rows].sum(axis=0)
+
+        right = np.vstack(executor.sum(work, row_blocks(len(self.K), BLOCK)))
+        solved: Floats = scipy.linalg.cho_solve((self.lower, True), right, check_finite=False)
+        return solved[:-1], solved[-1]
+
+    def predict(self, weights: Floats, offset: Floats, executor: Executor) -> Floats:
+        """Predictions for the rows themselves, [n, m]."""
+        small = weights.astype(self.K.dtype)
+        blocks = row_blocks(len(self.K), BLOCK)
+        return np.concatenate(list(executor.collect(lambda rows: self.K[rows] @ small, blocks))) + offset
+
+
+def prepare_ridge(K: Floats, ridge: float, executor: Executor) -> Ridge:
+    """Factor the normal equations; the penalty holds for the constant as well."""
+    blocks = row_blocks(len(K), BLOCK)
+    gram, sums = executor.sum(lambda rows: (K[rows].T @ K[rows], K[rows].sum(axis=0, dtype=np.float64)), blocks)
+    normal = np.block([[gram, sums[:, None]], [sums[None, :], np.full((1, 1), float(len(K)))]])
+    normal[np.diag_indices_from(normal)] += ridge
+    return Ridge(K, triangular.cholesky(normal)[0])
+
+
+def descend(B: Floats, Y: Floats, predicted: Floats) -> Floats:
+    """Codes that lower the objective, given predictions from the kernel values, until none changes."""
+    n_bits = B.shape[1]
+    W = scipy.linalg.solve(B.T @ B + LABEL_PENALTY * np.eye(n_bits), B.T @ Y, assume_a="pos")
+    Q = FIT_PENALTY * predicted + Y @ W.T
+    products = W @ W.T
+    np.fill_diagonal(products, 0.0)
+    B = np.asfortranarray(B)
+    for _ in range(DESCENTS):
+        changed = False
+        for bit in range(n_bits):
+            column = np.where(Q[:, bit] - B @ products[:, bit] >= 0, 1.0, -1.0)
+            changed |= bool((column != B[:, bit]).any())
+            B[:, bit] = column
+        if not changed:
+            break
+    return B
+
+
+def code_words(n_classes: int, n_bits: int, generator: np.random.Generator) -> Signs:
+    """Words of ±1 far from each other, [n_classes, n_bits].
+
+    Random rows of a Hadamard matrix of that many columns, any two of which differ in half of the bits, if there is one
+    with enough rows; else the best of many random cuts of a larger one.
+    """
+    order = 1 << (max(n_bits, n_classes) - 1).bit_length()
+    hadamard = scipy.linalg.hadamard(order, dtype=np.int8)
+    draw = partial(generator.choice, order, replace=False)
+    if order == n_bits:
+        return np.asarray(hadamard[draw(n_classes)])
+
+    def spread(words: Signs) -> tuple[float, float]:
+        distances = (n_bits - words.astype(np.int64) @ words.T) // 2
+        apart = distances[~np.eye(n_classes, dtype=bool)]
+        return float(apart.min()), float(apart.mean())
+
+    return max((hadamard[draw(n_classes)][:, draw(n_bits)] for _ in range(DRAWS)), key=spread)
+
+
+def latent(supervision: Any, n_rows: int, n_bits: int, generator: np.random.Generator, executor: Executor) -> Floats:
+    """Latent vectors of all rows, float32 [n, m]."""
+    U = generator.standard_normal((n_rows, n_bits), dtype=np.float32)
+    blocks = row_blocks(n_rows, BLOCK)
+    for _ in range(STEPS):
+        if supervision.form == "pairs":
+            move = partial(step_by_pairs, U, supervision)
+        else:
+            columns = np.sort(generator.choice(n_rows, min(COLUMNS, n_rows), replace=False))
+            move = partial(step, U, supervision, columns)
+        U = np.concatenate(list(executor.collect(move, blocks)))
+    return U
+
+
+def step(U: Floats, signatures: Signatures, columns: Indices, rows: slice) -> Floats:
+    """One step of some rows against those in `columns`, leaving out each against itself, [b, m]."""
+    mine, theirs = U[rows], U[columns]
+    error = similarity.alike(signatures[rows], signatures[columns]) - expit(mine @ theirs.T / 2)
+    inside = (columns >= rows.start) & (columns < rows.stop)
+    error[columns[inside] - rows.start, inside] = 0
+    gradient = error @ theirs - mine / PRIOR_VARIANCE
+    curvature = theirs.T @ theirs / 8 + np.eye(U.shape[1], dtype=U.dtype) / PRIOR_VARIANCE
+    return mine + np.linalg.solve(curvature, gradient.T).T
+
+
+def step_by_pairs(U: Floats, graph: PairGraph, rows: slice) -> Floats:
+    """One step of some rows against their partners, [b, m]."""
+    mine = U[rows]
+    gradient, curvature = _sums(U, graph.offsets, graph.partners, graph.similar, graph.weights, rows.start, rows.stop)
+    gradient -= mine / PAIRS_PRIOR_VARIANCE
+    curvature += np.eye(U.shape[1]) / PAIRS_PRIOR_VARIANCE
+    return np.asarray(mine + np.linalg.solve(curvature, gradient[:, :, None])[:, :, 0], dtype=U.dtype)
+
+
+@jit
+def _sums(U: Any, offsets: Any, partners: Any, similar: Any, weights: Any, start: int, stop: int) -> Any:
+    """Gradients, [b, m], and curvatures, [b, m, m], of the likelihood of rows from `start` to `stop`."""
+    n_bits = U.shape[1]
+    gradient = np.zeros((stop - start, n_bits))
+    curvature = np.zeros((stop - start, n_bits, n_bits))
+    for i in range(start, stop):
+        for p in range(offsets[i], offsets[i + 1]):
+            partner = partners[p]
+            theta = 0.0
+            for j in range(n_bits):
+                theta += U[i, j] * U[partner, j]
+            error = weights[p] * (similar[p] - 1 / (1 + np.exp(-theta / 2)))
+            for j in range(n_bits):
+                gradient[i - start, j] += error * U[partner, j]
+                scaled = weights[p] / 8 * U[partner, j]
+                for k in range(n_bits):
+                    curvature[i - start, j, k] += scaled * U[partner, k]
+    return gradient, curvature

@@ -1,0 +1,85 @@
+"""The border: what users hand in is checked here, once, and trusted from then on.
+
+A method declares a parameter together with what it may be, such as ``n_trees: int = whole(200)``, and
+`Hasher.check_parameters` holds it to that. An error names the argument, what was given and what is needed.
+"""
+
+from collections.abc import Callable
+from dataclasses import field
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import validate_data
+
+from gphash import arrays
+from gphash.arrays import Floats
+
+
+def parameter(default: Any, need: str, fits: Callable[[Any], bool]) -> Any:
+    """A parameter of a method, as a field of its dataclass: what it needs to be in words, and whether a value is."""
+    return field(default=default, metadata={"need": need, "fits": fits})
+
+
+def _within(value: Any, kind: Any, least: float, most: float) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool) and least <= value <= most
+
+
+def whole(default: int | None, most: float = np.inf) -> Any:
+    """A whole number of at least 1; None is allowed if it is the default."""
+    need = f"a whole number from 1 to {most}" if most < np.inf else "a whole number of at least 1"
+    if default is None:
+        return parameter(None, f"{need}, or None", lambda value: value is None or _within(value, Integral, 1, most))
+    return parameter(default, need, lambda value: _within(value, Integral, 1, most))
+
+
+def positive_or_auto(default: float | str = "auto", least: float = 1e-6, most: float = 1e6) -> Any:
+    """A positive number within bounds, or the word "auto"."""
+
+    def fits(value: Any) -> bool:
+        return value == "auto" if isinstance(value, str) else _within(value, Real, least, most)
+
+    return parameter(default, f'a number from {least:g} to {most:g}, or "auto"', fits)
+
+
+def one_of(*words: str) -> Any:
+    """One of some words; the first is the default."""
+    need = f"one of {', '.join(map(repr, words))}"
+    return parameter(words[0], need, lambda value: isinstance(value, str) and value in words)
+
+
+def truth(default: bool) -> Any:
+    """True or False."""
+    return parameter(default, "True or False", lambda value: isinstance(value, bool | np.bool_))
+
+
+def _is_random_state(value: Any) -> bool:
+    known = value is None or value is np.random or isinstance(value, np.random.RandomState)
+    return known or (isinstance(value, Integral) and int(value) >= 0)
+
+
+RANDOM_STATE = parameter(None, "a whole number of at least 0, a RandomState or None", _is_random_state)
+"""What scikit-learn takes for a seed."""
+
+
+def seed(random_state: Any) -> int:
+    """A seed from a `random_state`."""
+    if isinstance(random_state, Integral):
+        return int(random_state)
+    return int(check_random_state(random_state).randint(2**31 - 1))
+
+
+def features(estimator: Any, X: ArrayLike, reset: bool) -> Floats:
+    """Features as float32 or float64 [n, d]; `reset` is True in `fit`, where the number of columns is learned."""
+    if X is None:
+        raise ValueError(
+            "X is None; give features [n, d]. A data set of pictures gets them from gphash.data.descriptors.described."
+        )
+    # Everything that is not of these types becomes the first of them; float32 holds bytes and the like exactly.
+    short = getattr(getattr(X, "dtype", None), "itemsize", 8) <= 2
+    types = [np.float32, np.float64] if short else [np.float64, np.float32]
+    checked: Floats = validate_data(estimator, X, reset=reset, dtype=types, ensure_min_samples=2 if reset else 1)
+    arrays.check_range(checked)
+    return checked

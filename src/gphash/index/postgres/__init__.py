@@ -1,0 +1,1 @@
+"""The same searches in tables of PostgreSQL."""

@@ -1,0 +1,116 @@
+"""Ways to order the items of an index: by their codes, and by what a query has.
+
+To add one, subclass `Ranking` and register an instance: ``RANKINGS.register("mine", Mine())``. Every index can then
+search by it: ``index.search(queries, ranking="mine")``.
+"""
+
+from abc import ABC, abstractmethod
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gphash.arrays import Floats
+from gphash.codes import packing
+from gphash.registry import Registry
+
+UNIT = 2.0**-40
+
+
+class Ranking(ABC):
+    """A way to order items; at equal scores, ids decide.
+
+    needs
+        What it needs of a query: its packed "code", or the "probabilities" of its bits.
+    title, unit
+        What it orders by, in words, and in what that is measured.
+    dtype
+        Type of the scores that a search returns.
+    descending
+        Whether the largest score comes first, as a probability does.
+    """
+
+    needs: Literal["code", "probabilities"] = "code"
+    title: str = "distance"
+    unit: str = "bits"
+    dtype: type[np.number[Any]] = np.float64
+    descending: bool = False
+
+    @abstractmethod
+    def scores(self, query: NDArray[Any], packed: NDArray[np.uint8], n_bits: int) -> NDArray[Any]:
+        """Score codes for one query.
+
+        Parameters
+        ----------
+        query
+            A packed code, [⌈n_bits/8⌉], or P(bit = 1), [n_bits].
+        packed
+            The codes, [n, ⌈n_bits/8⌉].
+        n_bits
+            Length of a code.
+
+        Returns
+        -------
+        scores : array of shape [n], never NaN
+        """
+
+
+class Hamming(Ranking):
+    """By the number of bits that differ."""
+
+    title, dtype = "Hamming distance", np.int64
+
+    def scores(self, query: NDArray[Any], packed: NDArray[np.uint8], n_bits: int) -> NDArray[Any]:
+        """Hamming distances; small numbers, which are quick to sort."""
+        distances: NDArray[Any] = np.bitwise_count(packed ^ query).sum(axis=1, dtype=np.uint16)
+        return distances
+
+
+class Expected(Ranking):
+    """By the number of bits that are expected to differ, for a query that is known in probability."""
+
+    needs, title = "probabilities", "expected Hamming distance"
+
+    def scores(self, query: NDArray[Any], packed: NDArray[np.uint8], n_bits: int) -> NDArray[Any]:
+        """Expected distances."""
+        asked = uncertain(query[None])
+        weights = np.zeros(8 * packed.shape[1], np.int64)
+        weights[:n_bits] = asked.weights[0]
+        patterns = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).astype(np.int64)
+        costs = np.zeros(len(packed), np.int64)
+        for column, part in zip((packed ^ asked.modes[0]).T, weights.reshape(-1, 8), strict=True):
+            costs += (patterns @ part)[column]
+        distances: NDArray[Any] = asked.distances(costs[None])[0]
+        return distances
+
+
+HAMMING, EXPECTED = Hamming(), Expected()
+
+RANKINGS: Registry[Ranking] = Registry(
+    "ranking", {"hamming": "gphash.index.rankings:HAMMING", "expected": "gphash.index.rankings:EXPECTED"}
+)
+
+
+class Uncertain(NamedTuple):
+    """Queries that are known in probability, with expected distances as whole numbers.
+
+    A bit that differs from the likeliest code costs w_j = |1 − 2 P_j|, beyond the Σ_j min(P_j, 1 − P_j) that no code
+    can avoid. Costs are whole multiples of 2⁻⁴⁰, so that sums are exact in any order, and equal distances are equal.
+
+    `weights` are in units, [q, m], and `modes` are the likeliest codes, packed, [q, ⌈m/8⌉].
+    """
+
+    certain: Floats
+    weights: NDArray[np.int64]
+    modes: NDArray[np.uint8]
+
+    def distances(self, costs: NDArray[np.int64]) -> Floats:
+        """Expected distances of costs, [q, k]."""
+        found: Floats = self.certain[:, None] + costs * UNIT
+        return found
+
+
+def uncertain(chances: Floats) -> Uncertain:
+    """Queries from P(bit = 1), [q, m]."""
+    weights = np.rint(np.abs(1 - 2 * chances) / UNIT).astype(np.int64)
+    return Uncertain(np.minimum(chances, 1 - chances).sum(axis=1), weights, packing.pack(chances >= 0.5))

@@ -1,0 +1,1 @@
+"""Supervised hashing with Gaussian processes: from scaled rows to a hash function."""

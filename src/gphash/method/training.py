@@ -1,0 +1,260 @@
+"""Training, from raw features and supervision to a hash function (sections 3 and 4 of the paper).
+
+Centre and scale the rows; choose the inducing inputs; draw the representatives; choose kernel and start on a sample
+of them; then let EP and Gibbs sampling alternate over all rows until codes have settled and EP has converged.
+"""
+
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gphash.arrays import Floats, Signs
+from gphash.data.blocks import ArrayTable, Table
+from gphash.execution.local import BlocksLostError, Executor, row_blocks
+from gphash.execution.spill import Spill
+from gphash.method import gibbs, inducing, inference, partition, scaling, selection
+from gphash.method import prior as priors
+from gphash.method.hashing import HashFunction
+from gphash.method.kernels import KERNELS, Kernel
+from gphash.method.partition import Partition, RowSource
+from gphash.method.scaling import Scaling
+from gphash.method.selection import Sample, Start
+from gphash.method.state import Latent, Problem, RowBlock, Schedule, State, Sweep
+from gphash.supervision.similarity import Supervision
+
+R = TypeVar("R")
+
+READING = 16384  # rows read at a time where nothing else decides
+MOST_LOSSES = 3  # of blocks, one after another without a sweep between them
+
+
+class Settings(NamedTuple):
+    """What the user decides, as `GPHasher` explains it; None lets training choose."""
+
+    n_bits: int
+    n_inducing: int = 1000
+    inducing: str = "kmeans"
+    solver: str = "shared"
+    unit_length: bool = True
+    kernel: str = "squared-exponential"
+    length_scale: float | None = None
+    signal_scale: float | None = None
+    similarity_scale: float | None = None  # σ_y; None is 2/m
+    pair_weight: float | None = 1.0
+    n_representatives: int = 5000
+    n_starts: int = 4
+    max_sweeps: int = 50
+    block_size: int = 2048
+    memory_limit: float = np.inf  # bytes of Phi in memory; beyond, it is kept in a memory-mapped file
+    seed: int = 0
+
+
+class Chosen(NamedTuple):
+    """What is settled before the first sweep over all rows."""
+
+    supervision: str  # registered name of what is learned from
+    scaling: Scaling
+    Z: Floats  # inducing inputs, scaled, [r, d]
+    kernel: Kernel
+    pair_weight: float  # κ
+
+
+class Trained(NamedTuple):
+    """Outcome of training."""
+
+    function: HashFunction
+    chosen: Chosen
+    words: NDArray[np.uint8] | None  # with class labels: the commonest code of every class in training, bits, [c, m]
+    codes: Callable[[], Signs]  # brings the sampled codes of the training rows here, [n, m]; 0 where no pair names one
+    sweeps: list[Sweep]
+    seconds: dict[str, float]  # by phase
+
+
+class Checkpoint(NamedTuple):
+    """Where training can go on from."""
+
+    chosen: Chosen
+    start: Start | None  # of the codes, while no sweep is done
+    state: State | None  # between two sweeps; None before the first codes. Latents that are missing are recovered
+    sweeps: list[Sweep]
+
+
+def train(
+    table: Table,
+    supervision: Supervision,
+    settings: Settings,
+    executor: Executor,
+    watch: Callable[[Sweep], None] | None = None,
+    keep: Callable[[Checkpoint], None] | None = None,
+    resumed: Checkpoint | None = None,
+    codes: Callable[[int], Signs | None] | None = None,
+) -> Trained:
+    """Train a hash function on raw rows.
+
+    When the executor loses blocks of rows, they are made again, and training goes on. `watch` sees every sweep. `keep`
+    is handed a checkpoint when all is chosen, when the first codes are there, and after every sweep; `resumed` is one
+    to go on from. `codes` gives the codes of a lost block, by its number, as they were kept at some sweep, or None.
+    """
+    clock = _Clock()
+    keep = keep or (lambda _: None)
+    parts = layout(supervision, settings)
+    if resumed is None:
+        resumed = Checkpoint(*_persist(lambda: _choose(table, supervision, settings, parts, executor, clock)), None, [])
+        keep(resumed)
+    chosen, start, state, sweeps = resumed
+    central = _persist(lambda: partition.read(table, parts.order[: parts.n_apart], executor))
+    apart = [ArrayTable(central[rows]) for rows in row_blocks(len(central), settings.block_size)]
+    prior = priors.build(chosen.kernel, chosen.Z)
+    source = RowSource(table, supervision, executor, parts, apart, chosen.scaling, prior)
+    fits = len(parts.order) * len(chosen.Z) * 4 <= settings.memory_limit
+    storage: AbstractContextManager[Spill | None] = nullcontext() if fits else Spill()
+    with storage as spill:
+        pair_table = _pair_table(settings, chosen.pair_weight)
+        problem = _persist(lambda: source.problem(pair_table, settings.seed, spill))
+        clock.lap("features")
+        if state is None:
+            assert start is not None
+            first = start
+            state = _persist(lambda: source.first_state(source.mended(problem), first))
+            keep(Checkpoint(chosen, start, state, [*sweeps]))
+            clock.lap("first codes")
+
+        def note(state: State, sweep: Sweep) -> None:
+            sweeps.append(sweep)
+            keep(Checkpoint(chosen, None, state, [*sweeps]))
+            if watch is not None:
+                watch(sweep)
+
+        state, words = _sweep(source, problem, state, start, settings, note, codes)
+        clock.lap("sweeps")
+    assert state.factor is not None
+    function = priors.hash_function(chosen.scaling, prior, state.mean, state.factor)
+    clock.lap("hash function")
+    latents = state.latents
+    return Trained(function, chosen, words, lambda: source.codes(latents), sweeps, clock.seconds)
+
+
+def layout(supervision: Supervision, settings: Settings) -> Partition:
+    """Which rows are trained on, and in which blocks."""
+    order = supervision.order(np.random.default_rng(settings.seed), selection.SAMPLE)
+    return partition.divide(supervision, order, settings.n_representatives, settings.block_size)
+
+
+def _pair_table(settings: Settings, pair_weight: float) -> Floats:
+    """Table of the similarity likelihood under the settings."""
+    scale = settings.similarity_scale or 2 / settings.n_bits
+    return gibbs.pair_table(settings.n_bits, scale, pair_weight)
+
+
+def _persist(work: Callable[[], R]) -> R:
+    """Do work that can be done again when blocks are lost."""
+    for _ in range(MOST_LOSSES):
+        try:
+            return work()
+        except BlocksLostError:
+            continue
+    return work()
+
+
+def _choose(
+    table: Table, supervision: Supervision, settings: Settings, parts: Partition, executor: Executor, clock: "_Clock"
+) -> tuple[Chosen, Start]:
+    """Scaling, inducing inputs, and on a sample of the rows: kernel, pair weight and start."""
+    generator = np.random.default_rng(settings.seed)
+    order = supervision.order(generator, selection.SAMPLE)  # as in `layout`; what follows is drawn after it
+    everything = np.arange(table.n_rows, dtype=np.int64)
+    pieces = executor.hold([table.select(everything[rows]) for rows in row_blocks(table.n_rows, READING)])
+    (total,) = executor.sum(lambda piece: (piece.read().sum(axis=0, dtype=np.float64),), pieces)
+    scaled = Scaling(total / table.n_rows, settings.unit_length)
+    Z = inducing.choose(table, scaled, settings.n_inducing, settings.inducing, generator, executor)
+    clock.lap("inducing inputs")
+
+    some = order[: min(selection.SAMPLE, parts.n_central)]
+    few = np.sort(generator.choice(len(Z), min(selection.INDUCING, len(Z)), replace=False))
+    X = scaling.apply(scaled, partition.read(table, some, executor))
+    sample = Sample(X, supervision.among(some), Z[few], scaled)
+    # Fewer representatives stand for all of them: the pair term keeps its strength.
+    strength = parts.n_central / len(some) if supervision.complete else 1.0
+
+    def table_of(pair_weight: float) -> Floats:
+        return _pair_table(settings, pair_weight * strength)
+
+    seed, weight = settings.seed, 1.0 if settings.pair_weight is None else settings.pair_weight
+    asked = KERNELS.find(settings.kernel), settings.length_scale, settings.signal_scale
+    kernel = selection.choose_kernel(sample, table_of(weight), seed, *asked, executor)
+    if settings.pair_weight is None:
+        n_partners = supervision.n_partners(parts.n_central)
+        weight = selection.choose_pair_weight(sample, kernel, table_of, n_partners, seed, settings.n_starts, executor)
+    clock.lap("hyper-parameters")
+    start = selection.best_start(sample, kernel, table_of(weight), seed, settings.n_starts, executor)
+    clock.lap("start of the codes")
+    return Chosen(supervision.kind, scaled, Z, kernel, weight), start
+
+
+def _sweep(
+    source: RowSource,
+    problem: Problem,
+    state: State,
+    start: Start | None,
+    settings: Settings,
+    note: Callable[[State, Sweep], None],
+    codes: Callable[[int], Signs | None] | None,
+) -> tuple[State, NDArray[np.uint8] | None]:
+    """All sweeps, and what is lost on the way made again: the last state, and the words of classes."""
+    latest, losses, executor = state, 0, source.executor
+
+    def remember(state: State, sweep: Sweep) -> None:
+        nonlocal latest, losses
+        latest, losses = state, 0
+        note(state, sweep)
+
+    schedule = Schedule(max_sweeps=settings.max_sweeps)
+    while True:
+        try:
+            problem, latest = source.recovered(problem, latest, start, codes)
+            state = inference.run(problem, latest, schedule, executor, remember, settings.solver)
+            state = inference.finish(problem, state, executor)
+            return state, _words(problem, state.latents, executor)
+        except BlocksLostError as error:
+            losses += 1
+            if losses > MOST_LOSSES:
+                raise
+            warnings.warn(f"{error}; its blocks are made again, and training goes on.", RuntimeWarning, stacklevel=3)
+
+
+def _words(problem: Problem, latents: Sequence[Latent], executor: Executor) -> NDArray[np.uint8] | None:
+    """The commonest code of every class, bits [c, m]; of equally common codes, the smallest."""
+    if problem.supervision.classes is None:
+        return None
+
+    def count(block: RowBlock, latent: Latent) -> tuple[NDArray[np.uint64], NDArray[np.uint8], Floats]:
+        assert block.signatures is not None
+        groups, _ = gibbs.group(latent.signs, block.signatures)
+        return groups.signatures.masks[:, 0], np.packbits(groups.signs.T > 0, axis=1), groups.counts
+
+    tallies = list(executor.collect(count, problem.rows, latents))
+    classes, codes, counts = (np.concatenate(parts) for parts in zip(*tallies, strict=True))
+    words, word = np.unique(codes, axis=0, return_inverse=True)
+    cells, cell = np.unique(classes.astype(np.int64) * len(words) + word.reshape(-1), return_inverse=True)
+    owner, word = np.divmod(cells, len(words))
+    order = np.lexsort((word, -np.bincount(cell, counts), owner))
+    commonest = word[order][np.searchsorted(owner[order], np.arange(owner[-1] + 1))]
+    return np.unpackbits(words[commonest], axis=1, count=problem.n_bits)
+
+
+class _Clock:
+    """Seconds by phase."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def lap(self, phase: str) -> None:
+        now = time.perf_counter()
+        self.seconds[phase] = now - self._last
+        self._last = now

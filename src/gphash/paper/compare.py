@@ -1,0 +1,101 @@
+"""Any methods on any data set, at several lengths of codes: cells, then tables and pictures of them."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from gphash import files
+from gphash.data.dataset import Dataset, Progress
+from gphash.data.descriptors import described
+from gphash.data.known import data_sets, image_folder
+from gphash.evaluation import canvas, plots
+from gphash.hashers import methods
+from gphash.hashers.contract import Hasher
+from gphash.paper import table
+from gphash.paper.cells import Cell, Folder, Options, collect
+from gphash.paper.table import ResultTable
+
+DATA_SETS = data_sets.DATA_SETS
+RANKINGS = {
+    "mAP by Hamming distance": table.MAP,
+    "precision within Hamming radius 2": table.WITHIN_RADIUS,
+    "mAP by expected Hamming distance": table.EXPECTED_MAP,
+}
+
+
+def load(name: str, data_dir: str | os.PathLike[str] | None = None, progress: Progress | None = None) -> Dataset:
+    """A data set with features: a known one by its name, or a folder of pictures by its path."""
+    check_data(name)
+    if name in DATA_SETS:
+        return described.with_features(data_sets.load(name, data_dir, progress=progress))
+    return described.with_features(image_folder.load(name, progress=progress))
+
+
+def check_data(name: str) -> None:
+    """Refuse a name that is neither a known data set nor a folder."""
+    if name not in DATA_SETS and not Path(name).is_dir():
+        raise ValueError(
+            f"unknown data {name!r}; give one of {', '.join(DATA_SETS)}, or a folder of pictures by class."
+        )
+
+
+def check_options(names: Sequence[str], options: dict[str, Any]) -> None:
+    """Refuse parameters that none of the methods knows, and those that are decided elsewhere."""
+    known = {key for name in names for key in methods.METHODS.find(name)().get_params(deep=False)}
+    known -= {"n_bits", "random_state"}
+    for name in options:
+        if name not in known:
+            raise ValueError(f"unknown parameter {name!r}; these methods have {', '.join(sorted(known))}.")
+
+
+def grid(
+    data: str,
+    names: Sequence[str],
+    lengths: Sequence[int],
+    n_seeds: int,
+    n_rows: int | None = None,
+    n_test: int | None = None,
+    options: dict[str, Any] | None = None,
+) -> list[Cell]:
+    """Every method at every length with every seed; an option goes to those methods that know it."""
+    cells = []
+    for bits in lengths:
+        for name in names:
+            chosen = options_for(methods.METHODS.find(name), options or {})
+            cells += [Cell(data, name, bits, seed, n_rows, n_test, chosen) for seed in range(n_seeds)]
+    return cells
+
+
+def options_for(method: type[Hasher], options: dict[str, Any]) -> Options:
+    """Those options that a method knows and whose value is not its default anyway."""
+    defaults = method().get_params(deep=False)
+    return tuple(sorted((name, value) for name, value in options.items() if defaults.get(name, value) != value))
+
+
+def tables(cells: Sequence[Cell], folder: Folder) -> list[ResultTable]:
+    """Methods down, lengths across, for each of the usual figures that some method has."""
+    groups = table.group(collect(cells, folder))
+    found = [table.by_bits(title, groups, *place) for title, place in RANKINGS.items()]
+    found = [one for one in found if any(text != "–" for row in one.rows for text in row[1:])]
+    times = table.by_bits("training time, seconds", groups, *table.TRAINING, show=table.seconds)
+    return [*found, times._replace(best=frozenset())]  # the slowest is not the best
+
+
+def write(cells: Sequence[Cell], folder: Folder) -> list[Path]:
+    """Write tables, figures as numbers, and pictures into the folder; pictures need matplotlib."""
+    found = list(collect(cells, folder))
+    if not found:
+        return []
+    written = [
+        files.write_text(folder.path / "table.md", "\n".join(map(table.markdown, tables(cells, folder)))),
+        files.write_text(folder.path / "table.csv", table.csv(found)),
+    ]
+    if canvas.available():
+        reports = [one for _, one in found]
+        written += canvas.save(plots.map_against_bits(reports), folder.path / "map-against-bits")
+        for bits in sorted({cell.n_bits for cell in cells}):
+            some = [one for cell, one in found if cell.n_bits == bits]
+            if some:
+                written += canvas.save(plots.precision_recall(some), folder.path / f"precision-recall-{bits}")
+    return written

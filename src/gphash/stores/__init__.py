@@ -1,1 +1,0 @@
-"""Codes in a database that people already run, searched there with the results of a `HammingIndex`."""

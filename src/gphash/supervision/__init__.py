@@ -1,0 +1,1 @@
+"""What is similar: labels, tags and pairs."""

@@ -1,0 +1,33 @@
+"""A model, and collections made with it."""
+
+import shutil
+
+import pytest
+
+from gphash.collection.collection import Collection
+from tests.collection import sources
+
+
+@pytest.fixture(scope="package")
+def home(tmp_path_factory):
+    """A folder with a model and a collection that nobody changes."""
+    folder = tmp_path_factory.mktemp("collection")
+    sources.hasher().save(folder / "model.gph")
+    Collection.build(folder / "digits.index", folder / "model.gph", sources.of_digits()).close()
+    return folder
+
+
+@pytest.fixture(scope="package")
+def model(home):
+    return home / "model.gph"
+
+
+@pytest.fixture(scope="package")
+def collection(home):
+    return Collection.open(home / "digits.index")
+
+
+@pytest.fixture
+def copy(home, tmp_path):
+    """The same collection, to be changed."""
+    return shutil.copytree(home, tmp_path / "copy") / "digits.index"

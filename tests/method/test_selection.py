@@ -1,0 +1,276 @@
+"""Kernel, pair weight and start: what is chosen is what was planted, by the measure that it should be chosen by."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from gphash.data.blocks import ArrayTable
+from gphash.execution.local import LocalExecutor, SerialExecutor
+from gphash.method import gibbs, selection, training
+from gphash.method.kernels import SquaredExponential
+from gphash.method.scaling import Scaling
+from gphash.method.selection import Sample
+from gphash.method.training import Settings
+from gphash.supervision import similarity
+from gphash.supervision.similarity import PairGraph, Pairs
+
+N, BITS, SAMPLE = 240, 4, 2000
+SCALING = Scaling(np.zeros(2), False)
+KINDS = ("labels", "tags", "pairs")
+KERNEL = SquaredExponential(0.3, 4.0)
+
+
+def striped(width, n=N):
+    """Rows in the unit square, and their classes: stripes so wide, in turn of two classes."""
+    X = np.random.default_rng(0).random((n, 2), dtype=np.float32)
+    return X, (X[:, 0] // width % 2).astype(int)
+
+
+def judged(y, n_pairs, seed=1):
+    """Random pairs of rows, as a list of partners."""
+    i, j = np.random.default_rng(seed).integers(0, len(y), (2, n_pairs))
+    i, j = i[i != j], j[i != j]
+    return similarity.from_pairs(Pairs(i, j, np.where(y[i] == y[j], 1, -1)), len(y))
+
+
+def sample_of(kind="labels", width=0.5, n_inducing=40):
+    X, y = striped(width)
+    taught = {
+        "labels": lambda: similarity.from_labels(y),
+        "tags": lambda: similarity.from_tags(np.eye(2, dtype=int)[y]),
+        "pairs": lambda: judged(y, 3000),
+    }
+    return Sample(X, taught[kind](), X[:n_inducing], SCALING)
+
+
+def table_of(weight=1.0):
+    return gibbs.pair_table(BITS, 2 / BITS, weight)
+
+
+def chosen(sample, length_scale=None, signal_scale=None, seed=0, executor=None):
+    given = length_scale, signal_scale
+    return selection.choose_kernel(sample, table_of(), seed, SquaredExponential, *given, executor or SerialExecutor())
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """All that is trained on samples from here on: what with, and the outcome."""
+    seen, train = [], selection.train_sample
+
+    def note(*arguments):
+        seen.append((arguments, train(*arguments)))
+        return seen[-1][1]
+
+    monkeypatch.setattr(selection, "train_sample", note)
+    return seen
+
+
+class TestKernel:
+    @pytest.mark.parametrize("kind", KINDS)
+    @pytest.mark.parametrize(("width", "length"), [(0.125, 0.075), (0.5, 1.0)])
+    def test_narrow_stripes_need_a_short_length_and_wide_ones_a_long_one(self, monkeypatch, kind, width, length):
+        monkeypatch.setattr(SquaredExponential, "LENGTH_SCALES", (0.075, 1.0))
+        monkeypatch.setattr(selection, "median_distance", lambda X: 1.0)
+        assert chosen(sample_of(kind, width), signal_scale=8.0).length_scale == length
+
+    def test_what_is_chosen_has_the_best_score_for_the_same_codes(self, trained):
+        found = chosen(sample_of(width=0.25))
+        (first, start), *tried = trained
+        assert len(tried) == len(SquaredExponential.LENGTH_SCALES) * len(selection.SIGNAL_SCALES)
+        assert first[1].length_scale == pytest.approx(selection.median_distance(sample_of().X))
+        for arguments, outcome in tried:
+            np.testing.assert_array_equal(arguments[-1], start.signs)
+            np.testing.assert_array_equal(outcome.signs, start.signs)
+        assert found == max(tried, key=lambda one: one[1].score)[0][1]
+
+    def test_the_edges_of_the_grid_can_be_chosen(self, trained):
+        narrow, wide, noise = (sample_of(width=width) for width in (0.125, 0.5, 0.001))
+        distance = selection.median_distance(narrow.X)
+        assert chosen(narrow).length_scale == distance * SquaredExponential.LENGTH_SCALES[0]
+        assert chosen(wide).signal_scale == selection.SIGNAL_SCALES[-1]
+        # Where there is nothing to learn, the kernel that claims least.
+        assert chosen(noise) == SquaredExponential(
+            distance * SquaredExponential.LENGTH_SCALES[-1], selection.SIGNAL_SCALES[0]
+        )
+        tried = {arguments[1] for arguments, _ in trained}
+        assert {one.length_scale for one in tried} == {distance * factor for factor in SquaredExponential.LENGTH_SCALES}
+        assert {one.signal_scale for one in tried} == set(selection.SIGNAL_SCALES)
+
+    def test_what_is_given_is_kept(self, trained):
+        assert chosen(sample_of(), length_scale=0.123).length_scale == 0.123
+        assert chosen(sample_of(), signal_scale=5.5).signal_scale == 5.5
+        trained.clear()
+        assert chosen(sample_of(), 0.123, 5.5) == SquaredExponential(0.123, 5.5)
+        assert trained == []  # nothing was left to choose
+
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_the_same_seed_chooses_the_same_on_any_number_of_threads(self, kind):
+        with LocalExecutor(2) as threads:
+            assert chosen(sample_of(kind)) == chosen(sample_of(kind), executor=threads)
+
+
+class TestStart:
+    @staticmethod
+    def best(n_starts, seed=0, kind="labels"):
+        return selection.best_start(sample_of(kind), KERNEL, table_of(), seed, n_starts, SerialExecutor())
+
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_the_one_with_the_best_score_goes_on(self, trained, kind):
+        found = self.best(5, kind=kind)
+        scores = [outcome.score for _, outcome in trained]
+        assert len(scores) == 5
+        assert len(set(scores)) > 1
+        assert found.score == max(scores)
+        assert found is trained[int(np.argmax(scores))][1]
+
+    def test_more_starts_are_the_same_and_others(self, trained):
+        assert self.best(4).score >= self.best(1).score
+        seeds = [arguments[3] for arguments, _ in trained]
+        assert len(set(seeds)) == 4
+        assert seeds[4] == seeds[0]
+
+    def test_the_same_seed_gives_the_same_codes(self):
+        one, other, third = self.best(2), self.best(2), self.best(2, seed=1)
+        np.testing.assert_array_equal(one.signs, other.signs)
+        np.testing.assert_array_equal(one.function.weights, other.function.weights)
+        assert (one.signs != third.signs).any()
+
+    def test_its_function_predicts_its_codes(self):
+        start, sample = self.best(4), sample_of()
+        assert start.signs.shape == (N, BITS)
+        margins = KERNEL.evaluate(start.function.landmarks, sample.X) @ start.function.weights
+        assert ((margins >= 0) == (start.signs > 0)).mean() > 0.9
+
+    def test_codes_that_are_given_stay(self):
+        signs = selection.random_signs(N, BITS, 3)
+        start = selection.train_sample(sample_of(), KERNEL, table_of(), 0, signs)
+        np.testing.assert_array_equal(start.signs, signs)
+
+
+class TestPairWeight:
+    PARTNERS = 1000.0
+    WEIGHTS = (1.0, 0.2, 0.06)
+
+    def choose(self, sample, n_partners=PARTNERS, seed=0):
+        return selection.choose_pair_weight(sample, KERNEL, table_of, n_partners, seed, 1, SerialExecutor())
+
+    @pytest.mark.parametrize("wanted", WEIGHTS)
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_retrieval_decides_and_not_the_score(self, monkeypatch, kind, wanted):
+        """The one weight with useful codes has the worst score by far."""
+        good = selection.best_start(sample_of(kind), KERNEL, table_of(), 0, 3, SerialExecutor())
+        noise = np.random.default_rng(0).normal(size=good.function.weights.shape).astype(np.float32)
+        signs = selection.random_signs(N, BITS, 9)
+        useless = SimpleNamespace(landmarks=good.function.landmarks, weights=noise)
+        bad = good._replace(signs=signs, function=useless, score=0.0)
+        starts = iter(good._replace(score=-99.0) if weight == wanted else bad for weight in self.WEIGHTS)
+        monkeypatch.setattr(selection, "best_start", lambda *_: next(starts))
+        assert self.choose(sample_of(kind)) == wanted
+
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_what_judges_is_held_out(self, trained, kind):
+        sample = sample_of(kind)
+        self.choose(sample)
+        assert len(trained) == len(self.WEIGHTS)
+        for (part, *_), _ in trained:
+            if kind == "pairs":
+                _, remaining, _, judge = sample.supervision.hold_out(np.zeros(N, bool), 0)
+                assert pairs_in(part.supervision) == pairs_in(remaining)
+                assert not pairs_in(remaining) & pairs_in(judge)
+                assert pairs_in(remaining) | pairs_in(judge) == pairs_in(sample.supervision)
+                assert len(judge.partners) == pytest.approx(len(sample.supervision.partners) / 5, rel=0.5)
+            else:
+                np.testing.assert_array_equal(part.X, sample.X[: 2 * N // 3])
+                assert len(part.supervision.masks) == len(part.X)
+
+    def test_few_partners_leave_nothing_to_choose(self, trained):
+        assert self.choose(sample_of(), n_partners=50.0) == 1.0
+        assert len(trained) == 1
+
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_the_same_seed_chooses_the_same(self, kind):
+        assert self.choose(sample_of(kind, 0.25)) == self.choose(sample_of(kind, 0.25)) in self.WEIGHTS
+
+
+def pairs_in(graph):
+    return set(zip(graph.owners.tolist(), graph.partners.tolist(), strict=True))
+
+
+class TestMeasures:
+    def test_retrieval_of_codes_that_are_classes_and_of_codes_that_are_not(self):
+        _, y = striped(0.5)
+        words = np.where([[1, 1, 0, 0], [0, 1, 1, 0]], 1.0, -1.0)
+        assert selection.quality(similarity.from_labels(y), words[y]) == pytest.approx(1)
+        rows = np.random.default_rng(0).normal(size=(N, BITS))
+        assert selection.quality(similarity.from_labels(y), rows) == pytest.approx(0.5, abs=0.05)
+
+    def test_separation_is_the_chance_that_alike_is_nearer(self):
+        _, y = striped(0.5)
+        pairs = judged(y, 500)
+        words = np.array([[1, 1, 1, 1], [-1, 1, -1, 1]], np.int8)
+        assert selection.quality(pairs, words[y]) == 1
+        assert selection.quality(pairs, np.ones((N, BITS), np.int8)) == 0.5
+        assert selection.quality(pairs, selection.random_signs(N, BITS, 0)) == pytest.approx(0.5, abs=0.1)
+        only = pairs.select(pairs.similar == 1)
+        assert selection.quality(only, words[y]) == 0.5  # nothing to tell apart
+
+    def test_the_median_leaves_equal_rows_out(self):
+        twice = np.repeat([[0.0, 0.0], [3.0, 4.0]], 40, axis=0)
+        assert selection.median_distance(twice) == pytest.approx(5)
+        assert selection.median_distance(np.ones((5, 3))) == 1.0
+
+
+class TestOrder:
+    """The sample is the beginning of an order of rows."""
+
+    def test_labels_and_tags_have_all_rows_in_random_order(self):
+        for kind in ("labels", "tags"):
+            supervision = sample_of(kind).supervision
+            one, other = (supervision.order(np.random.default_rng(seed), SAMPLE) for seed in (0, 1))
+            assert sorted(one) == sorted(other) == list(range(N))
+            assert (one != other).any()
+            np.testing.assert_array_equal(one, supervision.order(np.random.default_rng(0), SAMPLE))
+
+    def test_of_pairs_only_rows_that_are_named(self):
+        pairs = similarity.from_pairs(Pairs([3, 5, 7], [5, 7, 200], [1, -1, 1]), N)
+        assert sorted(pairs.order(np.random.default_rng(0), SAMPLE)) == [3, 5, 7, 200]
+
+    def test_a_sample_of_sparse_pairs_is_walked_along_them(self):
+        n = 5000
+        y = np.arange(n) % 2
+        graph = judged(y, 5000)  # two partners a row: of rows drawn at random, next to none meet
+        order = graph.order(np.random.default_rng(0), 200)
+        assert len(set(order.tolist())) == len(order)
+        assert sorted(order) == np.flatnonzero(np.diff(graph.offsets)).tolist()
+        walked = graph.among(order[:200])
+        strangers = np.random.default_rng(0).choice(order, 200, replace=False)
+        assert len(walked.partners) >= 2 * 150
+        assert len(graph.among(strangers).partners) < 2 * 40
+        np.testing.assert_array_equal(order, graph.order(np.random.default_rng(0), 200))
+
+    def test_many_small_islands_fill_a_sample(self):
+        first = np.arange(0, 600, 2)
+        graph = similarity.from_pairs(Pairs(first, first + 1, np.where(first % 4, 1, -1)), 600)
+        order = graph.order(np.random.default_rng(0), 100)
+        assert sorted(order) == list(range(600))
+        assert len(graph.among(order[:100]).partners) == 100  # fifty whole pairs
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_only_rows_of_the_sample_are_looked_at(monkeypatch, trained, kind):
+    monkeypatch.setattr(selection, "SAMPLE", 60)
+    monkeypatch.setattr(selection, "INDUCING", 20)
+    whole = sample_of(kind)
+    settings = Settings(BITS, n_inducing=30, n_starts=1, pair_weight=None, max_sweeps=2, block_size=64)
+    found = training.train(ArrayTable(whole.X), whole.supervision, settings, SerialExecutor())
+    order = whole.supervision.order(np.random.default_rng(settings.seed), 60)
+    some, rows = order[:60], training.scaling.apply(found.chosen.scaling, whole.X)
+    assert len(trained) > 20
+    for (part, *_), outcome in trained:
+        np.testing.assert_array_equal(part.X, rows[some[: len(part.X)]])
+        assert len(part.Z) == 20
+        assert {*map(bytes, part.Z)} <= {*map(bytes, found.chosen.Z)}
+        assert len(outcome.signs) == len(part.X)
+        if isinstance(part.supervision, PairGraph):
+            assert part.supervision.n_rows == 60
