@@ -126,7 +126,7 @@ class TestOddButValid:
 
     @pytest.mark.parametrize("inducing", ["kmeans", "random"])
     def test_more_inducing_inputs_than_rows_warn_and_work(self, inducing):
-        with pytest.warns(UserWarning, match="n_inducing=100 exceeds the 40 rows of X; all rows are used"):
+        with pytest.warns(UserWarning, match="n_inducing=100 exceeds the 40 rows of X; all rows are inducing inputs"):
             hasher = fit(n_inducing=100, inducing=inducing)
         assert len(hasher.hash_function_.Z) == N
 
@@ -231,8 +231,8 @@ BAD_TARGETS = {
     "one class": (np.full(N, "cat"), "y has one class only; hashing needs at least 2 classes"),
     "continuous": (X[:, 0], "; give class labels [n], 0/1 tags [n, c] or a list of Pairs"),
     "NaN": (np.where(y == 0, np.nan, y), "; give one class label per row"),
-    "missing": (np.where(y == 0, None, "a"), "y holds None; give a word or a number per row"),
-    "sets": ([{"a"}, {"b"}] * 20, "y holds {'a'}; give a word or a number per row, or 0/1 tags [n, c]"),
+    "missing": (np.where(y == 0, None, "a"), "y holds None; give a word or number per row"),
+    "sets": ([{"a"}, {"b"}] * 20, "y holds {'a'}; give a word or number per row, or 0/1 tags [n, c]"),
     "mixed": (np.array([1, "a"] * 20, dtype=object), "y holds words as well as numbers (or NaN); give labels of"),
     "tags all 0": (0 * TAGS, "tags y are all 0"),
     "tags of 2": (2 * TAGS, "tags y hold 2; give a matrix [n_rows, n_tags] of 0 and 1 only"),
@@ -254,9 +254,9 @@ BAD_PAIRS = {
     "one judgement": (Pairs([0, 1], [1, 2], 1), "have lengths 2, 2 and (); they must agree"),
     "floats": (
         Pairs([0.0, 1.0], [1, 2], [1, -1]),
-        "pairs.i has shape (2,) and dtype float64; give a list of whole row",
+        "pairs.i has shape (2,) and dtype float64; give row numbers",
     ),
-    "numbers": (Pairs(0, 1, 1), "pairs.i has shape () and dtype int64; give a list of whole row numbers"),
+    "numbers": (Pairs(0, 1, 1), "pairs.i has shape () and dtype int64; give row numbers"),
     "0 and 1": (Pairs([0, 1], [1, 2], [1, 0]), "pairs.similar holds 0; give +1 (alike) or -1 (unlike) for every pair"),
 }
 

@@ -91,7 +91,8 @@ class _OneBlasThread:
                     self._libraries = ThreadpoolController().select(user_api="blas").lib_controllers
                     self._modules = len(sys.modules)
                 self._before = [library.num_threads for library in self._libraries]
-                self._set([1] * len(self._libraries))
+            # Also for those who come later: a BLAS on OpenMP has a limit for every thread.
+            self._set([1] * len(self._libraries))
             self._users += 1
 
     def __exit__(self, *_: object) -> None:
