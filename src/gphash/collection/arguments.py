@@ -8,12 +8,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gphash.codes import packing
-from gphash.collection.records import KnownItemError, Query, code_of
+from gphash.collection import conditions
+from gphash.collection.items import Layout
+from gphash.collection.records import Query, code_of
 from gphash.functions.model import Model
 from gphash.index.rankings import RANKINGS
-
-LONGEST_LABEL = 256
-LARGEST_ID = 2**63 - 1
 
 
 def whole(name: str, value: Any, least: int | None = None) -> int:
@@ -23,24 +22,13 @@ def whole(name: str, value: Any, least: int | None = None) -> int:
     return int(value)
 
 
-def fits(number: int) -> bool:
-    """Whether a number can be the id of an item."""
-    return -LARGEST_ID - 1 <= number <= LARGEST_ID
-
-
-def free_id(id: int | None, ids: NDArray[np.int64], next_id: int) -> int:
-    """The id of a new item among others, sorted [n]; if None, one more than the largest there ever was."""
-    if id is None:
-        found = max(next_id, int(ids[-1]) + 1) if len(ids) else next_id
-        if not fits(found):
-            raise ValueError(f"id=None, but {LARGEST_ID}, the largest id there can be, was used; give a free one.")
-        return found
-    found = whole("id", id)
-    if not fits(found):
-        raise ValueError(f"id={id}; give a number that fits in 64 bits with a sign.")
-    if found in ids[np.searchsorted(ids, found) :][:1]:
-        raise KnownItemError(f"id={id} is in the collection already; remove it first, or give another.")
-    return found
+def condition(where: str | None, params: Sequence[Any], layout: Layout) -> conditions.Condition | None:
+    """A condition on the columns of items, if there is one."""
+    if where is not None:
+        return conditions.read(where, params, layout.names)
+    if params:
+        raise ValueError(f"params={params!r} without where; give the condition that they belong to.")
+    return None
 
 
 def check_ranking(ranking: str, query: Query, model: Model, hidden_folder: Path | None) -> None:
@@ -52,12 +40,12 @@ def check_ranking(ranking: str, query: Query, model: Model, hidden_folder: Path 
         raise ValueError(f"ranking={ranking!r}, but the query has no probabilities ({why}); give 'hamming'.")
 
 
-def check_label(allowed: str, classes: tuple[str, ...]) -> None:
+def check_label(label: str, classes: tuple[str, ...]) -> None:
     """Refuse a label that no item can have."""
-    if allowed not in classes:
+    if label not in classes:
         names = ", ".join(map(repr, classes[:10])) + (", …" if len(classes) > 10 else "")
         advice = f"give one of {names}" if classes else "its items have none"
-        raise ValueError(f"allowed={allowed!r} is no label of the collection; {advice}.")
+        raise ValueError(f"label={label!r} is no label of the collection; {advice}.")
 
 
 def row(features: ArrayLike | None, model: Model) -> NDArray[Any]:
@@ -78,17 +66,3 @@ def code(given: ArrayLike | str, n_bits: int) -> NDArray[np.uint8]:
     if len(checked) != 1:
         raise ValueError(f"code has {len(checked)} rows; give one code.")
     return checked.reshape(-1)
-
-
-def labels(label: str | None, tags: Sequence[str] | None) -> tuple[str, ...]:
-    """Names of an item's class or tags, each once."""
-    if label is not None and tags is not None:
-        raise ValueError("label and tags given; give one of them, or none.")
-    if isinstance(tags, str):
-        raise ValueError(f"tags={tags!r}; give a list of names.")
-    name = "label" if tags is None else "tags"
-    given: list[Any] = [label] if label is not None else list(tags or ())
-    for text in given:
-        if not isinstance(text, str) or not text.strip() or not text.isprintable() or len(text) > LONGEST_LABEL:
-            raise ValueError(f"{name} has {text!r}; give names of 1 to {LONGEST_LABEL} printable letters.")
-    return tuple(dict.fromkeys(text.strip() for text in given))

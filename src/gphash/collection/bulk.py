@@ -1,12 +1,14 @@
-"""Codes and indexes of tables too large for one machine: a file for every block, written by whoever encodes it.
+"""Codes of tables too large for one machine: a file for every block, written by whoever encodes it.
 
-Workers read a block and write its codes or its index into a folder that all of them see; only paths travel. The folder
-holds the model, too. Interrupted work goes on when it is started again in the same way: a file is there whole or not at
-all, and what is there is not made again. See `index.parts` for the folder.
+Workers read a block and write its codes, or its part of a collection, into a folder that all of them see; only paths
+travel. The folder holds the model, too, and `plan.json`, which says what is made with and of: first without
+fingerprints of the files, and at last with them. Interrupted work goes on when it is started again in the same way: a
+file is there whole or not at all, and what is there is not made again.
 """
 
 import contextlib
 import hashlib
+import json
 import os
 import socket
 from collections.abc import Callable, Iterator, Sequence
@@ -17,21 +19,103 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gphash import container, files
-from gphash.collection.manifest import Location, load
+from gphash import container, files, schema
+from gphash.codes.packing import MOST_BITS
+from gphash.collection.stores import Location
 from gphash.data import blocks
 from gphash.data.blocks import FolderTable, Piece
 from gphash.data.dataset import Progress
 from gphash.execution.local import BlocksLostError, Executor, SerialExecutor, row_blocks
+from gphash.functions import model as models
 from gphash.functions.model import Model
-from gphash.index import parts
-from gphash.index.parts import BlockFile, Manifest
+from gphash.index import buckets as bucketing
+from gphash.index import storage
+from gphash.schema import Each, FaultError, Maybe, Name, Record, Text, Whole
+from gphash.version import __version__
 
+PLAN, MODEL = "plan.json", "model.gph"
+FORMAT = 1
+KINDS = {"codes": ".codes.npy", "index": ".index"}  # and how their files end
 PIECE = 1 << 16  # rows that are read at once
 ATTEMPTS = 3  # in a row, without a block done
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+
+BLOCK = Record({"name": Text(), "file": Name(), "start": Whole(), "stop": Whole(), "fingerprint": Maybe(Text())})
+TOLD = Record(
+    {
+        **{"format": Whole(FORMAT, FORMAT), "gphash": Text(), "kind": Text(tuple(KINDS)), "model": Text()},
+        **{"n_bits": Whole(1, MOST_BITS), "source": Text(), "blocks": Each(BLOCK, 1)},
+    }
+)
+
+
+class BlockFile(NamedTuple):
+    """A block, its file in the folder, its range among all rows, and, once made, the mark of the file."""
+
+    name: str
+    file: str
+    start: int
+    stop: int
+    fingerprint: str | None = None
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return self.stop - self.start
+
+
+class Plan(NamedTuple):
+    """What a folder is to hold: "codes" or an "index", fingerprints of model and table, and blocks in order."""
+
+    kind: str
+    model: str
+    n_bits: int
+    source: str
+    blocks: tuple[BlockFile, ...]
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return self.blocks[-1].stop
+
+    @property
+    def finished(self) -> bool:
+        """Whether all files are there."""
+        return all(block.fingerprint is not None for block in self.blocks)
+
+    def begun(self) -> "Plan":
+        """The same before anything was made: what must be equal for work to go on."""
+        return self._replace(blocks=tuple(block._replace(fingerprint=None) for block in self.blocks))
+
+
+def has_plan(path: Path) -> bool:
+    """Whether a folder has a plan."""
+    return (path / PLAN).is_file()
+
+
+def write_plan(folder: Path, plan: Plan) -> None:
+    """Write the plan, whole or not at all."""
+    told = {"format": FORMAT, "gphash": __version__, **plan._asdict()}
+    told["blocks"] = [block._asdict() for block in plan.blocks]
+    files.write_text(folder / PLAN, json.dumps(told, indent=1) + "\n")
+
+
+def read_plan(folder: str | os.PathLike[str]) -> Plan:
+    """What a folder holds, finished or not."""
+    path = Path(folder) / PLAN
+    if not path.is_file():
+        raise FileNotFoundError(f"{os.fspath(folder)!r} has no {PLAN}; give a folder that gphash encode has made.")
+    with schema.reading(path, "make the folder again, or get it from where it was made"):
+        told = json.loads(path.read_text(encoding="utf-8"))
+        TOLD.check(told, "")
+        found = tuple(BlockFile(**one) for one in told["blocks"])
+        for one, before in zip(found, (0, *(block.stop for block in found)), strict=False):
+            if one.start != before or one.stop < one.start or Path(one.file).name != one.file:
+                raise FaultError(f"its block {one.name!r} does not follow the one before it, or is no file of the folder")
+        return Plan(told["kind"], told["model"], told["n_bits"], told["source"], found)
 
 
 class Share(NamedTuple):
@@ -44,7 +128,7 @@ class Share(NamedTuple):
 class Made(NamedTuple):
     """What the folder holds, how many files were there already, and what each worker (machine:process) did now."""
 
-    manifest: Manifest
+    plan: Plan
     before: int
     workers: dict[str, Share]
 
@@ -77,8 +161,8 @@ def make(
     Parameters
     ----------
     kind
-        "codes" for `NAME.codes.npy`, packed, uint8 [b, bytes], or "index" for `NAME.index`, in which ids are the
-        numbers of the rows in the table; `index.parts.PartedIndex` opens the folder.
+        "codes" for `NAME.codes.npy`, packed, uint8 [b, bytes], or "index" for parts of a collection, in which items
+        have the numbers of the rows in the table.
     model
         The file of a model of any method.
     data
@@ -99,7 +183,7 @@ def make(
             "they are: X.map_blocks(hasher.encode, dtype='uint8', chunks=(X.chunks[0], -(-hasher.n_bits // 8)))."
         )
     table = data if isinstance(data, FolderTable) else blocks.open_folder(data)
-    place, plan = Path(folder).expanduser().absolute(), _plan(kind, load(model), table)
+    place, plan = Path(folder).expanduser().absolute(), _plan(kind, models.load(model), table)
     tell = watch or (lambda done, total: None)
     marks, before, workers = [], 0, dict[str, Share]()
     with _executor(executor) as run:
@@ -119,12 +203,11 @@ def make(
     named = zip(begun.blocks, marks, strict=True)
     finished = begun._replace(blocks=tuple(block._replace(fingerprint=mark) for block, mark in named))
     if finished != begun:
-        parts.write_manifest(place, finished)
+        write_plan(place, finished)
     return Made(finished, before, workers)
 
 
 encode = partial(make, "codes")
-index = partial(make, "index")
 
 
 def _executor(executor: Any) -> contextlib.AbstractContextManager[Executor]:
@@ -135,7 +218,7 @@ def _executor(executor: Any) -> contextlib.AbstractContextManager[Executor]:
     return dask_executor.DaskExecutor(executor)
 
 
-def _plan(kind: str, model: Model, table: FolderTable) -> Manifest:
+def _plan(kind: str, model: Model, table: FolderTable) -> Plan:
     """What should be made."""
     if table.n_features != model.n_features:
         raise ValueError(
@@ -143,21 +226,23 @@ def _plan(kind: str, model: Model, table: FolderTable) -> Manifest:
             f"{model.n_features}; give rows of the kind that it was trained with."
         )
     names: dict[str, str] = {}
-    planned = []
+    planned, source = [], table.fingerprint()
+    mark = hashlib.sha256(f"{model.fingerprint} {source}".encode()).hexdigest()[:8]
     for block in table.blocks:
         stem = Path(block.name).stem if Path(block.name).suffix.lower() in (".npy", ".parquet") else block.name
-        file = stem + parts.KINDS[kind]
+        # Parts of another collection may lie in the folder, and stay there until this one is whole.
+        file = (f"{mark}-{stem}" if kind == "index" else stem) + KINDS[kind]
         if (other := names.setdefault(file, block.name)) != block.name:
             raise ValueError(
                 f"data={str(table.folder)!r} has the blocks {other!r} and {block.name!r}, which would both become "
                 f"{file!r}; rename one."
             )
         planned.append(BlockFile(block.name, file, block.start, block.stop))
-    return Manifest(kind, model.fingerprint, model.n_bits, table.fingerprint(), tuple(planned))
+    return Plan(kind, model.fingerprint, model.n_bits, source, tuple(planned))
 
 
-def _begin(place: Path, model: Location, table: FolderTable, plan: Manifest) -> Manifest:
-    """Get the folder ready, and return its manifest: the plan, or that of a folder that was begun before."""
+def _begin(place: Path, model: Location, table: FolderTable, plan: Plan) -> Plan:
+    """Get the folder ready, and return its plan, or that of a folder that was begun before."""
     label = f"folder={str(place)!r}"
     if place.exists() and not place.is_dir():
         raise ValueError(f"{label} is a file; give a folder.")
@@ -165,9 +250,11 @@ def _begin(place: Path, model: Location, table: FolderTable, plan: Manifest) -> 
         raise ValueError(f"{label} lies in the folder that rows are read from; give another one.")
     if not place.parent.is_dir():
         raise ValueError(f"{label} lies in a folder that does not exist; make it first.")
-    if parts.is_folder_of_parts(place):
-        known = parts.read_manifest(place)
-        if known.planned() != plan:
+    known = read_plan(place) if has_plan(place) else None
+    if known is not None and plan.kind == "index" and known.begun() != plan:
+        known = None  # of another collection, which was never finished
+    if known is not None:
+        if known.begun() != plan:
             what = "was made of other rows, or these have changed since"
             if known.kind != plan.kind:
                 what = f"holds {known.kind}, not {plan.kind}"
@@ -177,17 +264,18 @@ def _begin(place: Path, model: Location, table: FolderTable, plan: Manifest) -> 
         plan = known
     else:
         place.mkdir(exist_ok=True)
-        if foreign := sorted(path.name for path in place.iterdir() if not path.name.startswith(files.PREFIX)):
+        foreign = sorted(path.name for path in place.iterdir() if not path.name.startswith(files.PREFIX))
+        if foreign and plan.kind == "codes":
             raise ValueError(f"{label} has other files, such as {foreign[0]!r}; give a new or an empty folder.")
-        parts.write_manifest(place, plan)
-    target = place / parts.MODEL
+        write_plan(place, plan)
+    target = place / MODEL
     if not target.is_file() or container.describe(target).fingerprint != plan.model:
         with files.replacing(target) as file:
             file.write(Path(model).read_bytes())
     return plan
 
 
-def _task(table: FolderTable, block: BlockFile, place: Path, plan: Manifest) -> BlockTask:
+def _task(table: FolderTable, block: BlockFile, place: Path, plan: Plan) -> BlockTask:
     pieces = tuple(
         table.select(np.arange(block.start + rows.start, block.start + rows.stop))
         for rows in row_blocks(block.n_rows, PIECE)
@@ -226,7 +314,9 @@ def encode_block(
     rows = (piece.read() for piece in task.pieces)
     packed = model.encode_pieces(rows, block.n_rows, lambda row: tell(block.start + row))
     if task.kind == "index":
-        mark = parts.write_part(target, packed, block.start, task.n_bits, task.model)
+        words = bucketing.to_words(packed, task.n_bits)
+        grouped = bucketing.group(words, np.arange(block.start, block.start + len(words)))
+        mark = storage.write_index(target, grouped, task.n_bits, task.model)
     else:
         with files.replacing(target) as file:
             np.save(file, packed, allow_pickle=False)
@@ -237,12 +327,12 @@ def encode_block(
 @lru_cache(maxsize=1)
 def _model(folder: str, fingerprint: str) -> Model:
     """The model that lies in the folder; a worker that cannot see it says so."""
-    path = Path(folder) / parts.MODEL
+    path = Path(folder) / MODEL
     if not path.is_file():
         raise FileNotFoundError(
             f"{socket.gethostname()} does not see {str(path)!r}; give a folder that all workers see by the same path."
         )
-    model = load(path)
+    model = models.load(path)
     if model.fingerprint != fingerprint:
         raise ValueError(f"{str(path)!r} is not the model that the folder was begun with; give another folder.")
     return model

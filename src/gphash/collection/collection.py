@@ -1,135 +1,115 @@
-"""`Collection`: what the command line and the service search in."""
+"""`Collection`: things to search in, and what is known of them."""
 
 import contextlib
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gphash.arrays import Floats
 from gphash.codes import packing
-from gphash.collection import arguments, manifest
-from gphash.collection.catalogue import Catalogue
-from gphash.collection.changes import AddedItem
-from gphash.collection.items import Items
-from gphash.collection.manifest import ADDED, Location
-from gphash.collection.nearest import nearest
-from gphash.collection.records import (
-    Bucket,
-    Item,
-    Neighbour,
-    NoPictureError,
-    Picture,
-    Query,
-    UnknownItemError,
-    bits_of,
-    code_of,
-)
+from gphash.collection import arguments, building, columns, conditions, showing
+from gphash.collection.items import Key, Layout, Row
+from gphash.collection.records import Bucket, Hit, Item, Picture, Query, UnknownItemError, bits_of
+from gphash.collection.stores import Location, Store, open_store
 from gphash.data import pictures
 from gphash.data.dataset import Progress
 from gphash.functions.model import Model
 from gphash.index.hamming_index import HammingIndex
-
-if TYPE_CHECKING:
-    from gphash.data.sources import Source
+from gphash.index.rankings import RANKINGS
 
 T = TypeVar("T")
 
-FILTERS = 16  # of labels, kept until something changes
+FILTERS = 16  # of conditions, kept until something changes
 
 
 class Collection:
-    """A model, an index of codes, and what is known of the items; made by `build` or `open`.
+    """Codes of things, the model that made them, and what is known of the things; made by `create` or `open`.
 
-    Threads may share a collection: any number may search at once, and changes wait for each other. A search sees every
-    item as it was before a change, or after it.
+    It is a folder, or tables of PostgreSQL. Threads may share it: any number may search at once, and changes wait for
+    each other. A search sees every item as it was before a change, or after it.
     """
 
-    def __init__(
-        self, path: Path, index: HammingIndex, model: Model, known: Items, catalogue: Catalogue, writable: bool
-    ) -> None:
-        self.path, self.index, self.model, self.writable = path, index, model, writable
-        self.descriptor, self.name = known.descriptor, known.name
-        self._catalogue = catalogue
-        self._changing = threading.RLock()
-        self._n_changes = 0
+    def __init__(self, store: Store, pictures_from: Path | None = None) -> None:
+        self._store = store
+        self.model: Model = store.model
+        self.descriptor = store.descriptor
+        self.name = store.name
+        self._shown = showing.Shown(store, pictures_from)
         self._forget_filters()
 
     @classmethod
-    def build(
+    def create(
         cls,
         path: Location,
-        model: Location,
-        source: "Source",
+        model: Any,
+        X: Any,
+        items: Any = None,
         *,
+        replace: bool = False,
+        executor: Any = None,
         progress: Progress | None = None,
-        discard_added: bool = False,
         n_jobs: int | None = -1,
+        writable: bool = False,
     ) -> Self:
-        """Encode rows, write an index of them and what is known of them, and open it read-only.
+        """Encode rows, write them and what is known of them into a folder, and open it.
 
         Parameters
         ----------
         path
-            The file of the index; one that is there is replaced, unless somebody is writing to it (LockedError).
+            The folder, such as "photos.gphash".
         model
-            The file of the model.
-        source
-            Rows, labels and pictures, which must be described in the way that the model knows.
+            A fitted hasher, or the file of a model.
+        X
+            Rows [n, d]; or what `gphash.data.sources.read` gives, with labels and pictures; or the path of a folder of
+            blocks.
+        items
+            What is known of the rows: a DataFrame, a list of dicts, or a dict of lists. `key` tells items apart, a text
+            or a whole number; 0, 1, … if there is none. `label` or `tags`, `title`, `text`, `link` and `picture`, the
+            path of a file, are known to the page. All other columns can be used in conditions.
+        replace
+            Whether a collection that is there may be replaced. Until the new one is whole, the old one stays.
+        executor : dask.distributed.Client, address of a scheduler, or None
+            Where a folder of blocks is encoded; None for this process.
         progress
             Called with the rows done and in all.
-        discard_added
-            Whether items that were added to an index that is there may be lost.
         n_jobs
             Threads that encode; −1 for all cores.
+        writable
+            Whether to open it for changes.
         """
-        manifest.build(path, model, source, progress, discard_added, n_jobs)
-        return cls.open(path, model=model, pictures=source.folder)
+        pictures_from = building.create(path, model, X, items, replace, executor, progress, n_jobs)
+        return cls.open(path, writable=writable, pictures=pictures_from)
 
     @classmethod
-    def open(
-        cls,
-        path: Location,
-        *,
-        model: Location | None = None,
-        writable: bool = False,
-        pictures: Location | None = None,
-    ) -> Self:
-        """Open what `build` wrote, or an index that was made in Python.
-
-        A FormatError says that a file is damaged, that `NAME.items` belongs to another index, or, to a writer, that it
-        is missing although items were added to it.
+    def open(cls, path: Location, *, writable: bool = False, pictures: Location | None = None) -> Self:
+        """Open a collection.
 
         Parameters
         ----------
         path
-            The file of the index.
-        model
-            The file of the model that made its codes; if None, where it was, relative to the index, when that was
-            built.
+            Its folder, or "postgresql://USER@HOST/DATABASE?collection=NAME".
         writable
-            Whether items may be added and removed. There is one writer at a time; a second gets a LockedError.
+            Whether items may be added and removed. There is one writer of a folder at a time; a second gets a
+            LockedError.
         pictures
-            The folder of the pictures. If None, the one that the index names, but only if that is below the index's
-            own folder: an index may come from anywhere, and name any. A folder that is not used is `hidden_folder`.
+            The folder of the pictures. If None, the one that the collection names, but only if that is inside the
+            collection, or beside it: a collection may come from anywhere, and name any. A folder that is not used is
+            `hidden_folder`.
         """
-        index, known, added = manifest.open_together(path, writable)
+        store = open_store(path, writable)
         try:
-            loaded = manifest.load_for(path, index, known, model)
-            folders = manifest.folders(path, known, pictures)
-            catalogue = Catalogue(known, added, manifest.beside(path, ADDED), *folders)
-            return cls(Path(path), index, loaded, known, catalogue, writable)
+            return cls(store, None if pictures is None else Path(pictures))
         except BaseException:
-            index.close()
+            store.close()
             raise
 
     def close(self) -> None:
-        """Let another writer open the index."""
-        self.index.close()
+        """Let another writer open the collection."""
+        self._store.close()
 
     def __enter__(self) -> Self:
         return self
@@ -138,33 +118,53 @@ class Collection:
         self.close()
 
     def __len__(self) -> int:
-        return len(self.index)
+        return len(self._store.index)
 
     def __repr__(self) -> str:
         return f"Collection({self.name!r}, {len(self):,} items, {self.n_bits} bits)"
 
     @property
+    def index(self) -> Any:
+        """The index of the codes, in which items have numbers."""
+        return self._store.index
+
+    @property
     def n_bits(self) -> int:
         """Length of a code."""
-        return self.index.n_bits
+        return self.model.n_bits
+
+    @property
+    def writable(self) -> bool:
+        """Whether items may be added and removed."""
+        return self._store.writable
+
+    @property
+    def layout(self) -> Layout:
+        """The kind of the keys, and the columns that only this collection has, with their types."""
+        return self._store.items.layout
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns that a condition may name."""
+        return tuple(self.layout.names)
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Names of all labels or tags: those it was built with, then those that came with added items."""
-        return self._catalogue.classes
+        """Names of all labels and tags."""
+        return self._store.items.classes()
 
     @property
     def has_pictures(self) -> bool:
         """Whether some item may have a picture."""
-        return self._catalogue.has_pictures
+        return self._shown.has_pictures()
 
     @property
     def hidden_folder(self) -> Path | None:
-        """A folder of pictures that the index names, but that is not shown as nobody gave it to `open`."""
-        return self._catalogue.hidden_folder
+        """A folder of pictures that the collection names, but that is not shown as nobody gave it to `open`."""
+        return self._shown.hidden
 
     def encode(self, features: ArrayLike) -> tuple[NDArray[np.uint8], Floats | None]:
-        """Codes of rows [n, d], packed uint8 [n, ceil(n_bits / 8)], and P(bit = 1), float64 [n, n_bits].
+        """Codes of rows [n, d], packed uint8 [n, ⌈n_bits/8⌉], and P(bit = 1), float64 [n, n_bits].
 
         The probabilities are None if the method has none.
         """
@@ -188,7 +188,7 @@ class Collection:
         *,
         features: ArrayLike | None = None,
         picture: bytes | Location | None = None,
-        id: int | None = None,
+        key: Key | None = None,
         code: ArrayLike | str | None = None,
         certainty: bool = True,
     ) -> Query:
@@ -200,7 +200,7 @@ class Collection:
             One row, [d].
         picture
             The content of a picture's file, or its path.
-        id
+        key
             Of an item of the collection. It keeps its stored code; its probabilities are those of its picture, if
             there is one.
         code
@@ -208,14 +208,14 @@ class Collection:
         certainty
             Whether to compute the probabilities of its bits; ranking by Hamming distance needs none.
         """
-        given = {"features": features, "picture": picture, "id": id, "code": code}
+        given = {"features": features, "picture": picture, "key": key, "code": code}
         names = [name for name, value in given.items() if value is not None]
         if len(names) != 1:
             raise ValueError(
-                f"{' and '.join(names) or 'nothing'} given; give exactly one of features, picture, id and code."
+                f"{' and '.join(names) or 'nothing'} given; give exactly one of features, picture, key and code."
             )
-        if id is not None:
-            return self._query_by_id(id, certainty)
+        if key is not None:
+            return self._query_by_key(key, certainty)
         if code is not None:
             return Query(arguments.code(code, self.n_bits), None)
         rows = arguments.row(features, self.model) if picture is None else self.describe(picture)[None]
@@ -224,192 +224,274 @@ class Collection:
         packed, chances = self.encode(rows)
         return Query(packed[0], None if chances is None else chances[0])
 
-    def _query_by_id(self, id: int, certainty: bool) -> Query:
-        item = self.item(id)
-        query = Query(code_of(item.bits), None, item.labels, item.id)
-        told = self.model.has_probabilities and certainty
-        if self.descriptor is None or not told or not self._catalogue.is_described(item.id):
+    def _query_by_key(self, key: Key, certainty: bool) -> Query:
+        row = self._row(key)
+        query = Query(np.frombuffer(row.code, np.uint8), None, row.labels, row.key)
+        if self.descriptor is None or not self.model.has_probabilities or not certainty or not row.described:
             return query
-        try:
-            stored = self._catalogue.stored_picture(item.id)
-            if isinstance(stored, bytes):
-                stored = pictures.open_picture(stored, reduction=self.descriptor.spare)
-        except (NoPictureError, pictures.PictureError):
+        pixels = self._shown.pixels(row, self.descriptor.spare)
+        if pixels is None:
             return query
-        return query._replace(probabilities=self.model.bit_probabilities(self.descriptor.describe(stored)[None])[0])
+        return query._replace(probabilities=self.model.bit_probabilities(self.descriptor.describe(pixels)[None])[0])
 
     def search(
         self,
-        query: Query,
+        query: Query | ArrayLike,
         k: int = 10,
         *,
+        where: str | None = None,
+        params: Sequence[Any] = (),
+        label: str | None = None,
         ranking: str = "hamming",
         radius: int | None = None,
-        allowed: str | None = None,
-        others: bool = False,
-    ) -> list[Neighbour]:
-        """The k nearest items, ordered by (distance, id).
+    ) -> Any:
+        """The k nearest items, ordered by distance.
 
         Parameters
         ----------
         query
-            What `query` gave.
+            What `query` gave, or one row [d]; or rows [n, d], and then the answer has a list for each. An item that is
+            the query is left out.
         k
             How many at most.
+        where, params
+            A condition on the columns of items, such as "price < ? and label = ?", and a value for every ? in it. Only
+            items for which it holds are found.
+        label
+            Only items with this label or tag.
         ranking
             One of `RANKINGS`: "hamming", or "expected" for a query with probabilities.
         radius
             Only items whose codes differ from the query's in at most so many bits.
-        allowed
-            Only items with this label or tag.
-        others
-            Whether the query itself, if it is an item, is left out.
+
+        Returns
+        -------
+        list of Hit
+            Or, for rows [n, d], n such lists.
         """
         k = arguments.whole("k", k, 1)
         radius = None if radius is None else arguments.whole("radius", radius, 0)
-        arguments.check_ranking(ranking, query, self.model, self.hidden_folder)
-        if allowed is not None:
-            arguments.check_label(allowed, self.classes)
-        left_out = query.id if others else None
+        if label is not None:
+            arguments.check_label(label, self.classes)
+        condition = arguments.condition(where, params, self.layout)
+        one = isinstance(query, Query) or np.ndim(query) == 1
+        queries = self._queries(query, ranking)
+        found = self._steady(lambda: self._find(queries, k, condition, label, ranking, radius))
+        return found[0] if one else found
 
-        def read() -> list[Neighbour]:
-            chosen = None if allowed is None else self._filter(allowed)
-            ids, distances = nearest(self.index, query, k + (left_out is not None), ranking, radius, chosen)
-            if left_out is not None:
-                ids, distances = ids[ids != left_out], distances[ids != left_out]
-            found = zip(self._look_up(ids[:k]), distances[:k].tolist(), strict=True)
-            is_relevant = self._catalogue.is_relevant
-            return [
-                Neighbour(*item, distance, is_relevant(query.labels, item.id, item.labels)) for item, distance in found
-            ]
+    def _queries(self, query: Any, ranking: str) -> list[Query]:
+        uncertain = RANKINGS.find(ranking, "ranking").needs == "probabilities"
+        if isinstance(query, Query):
+            arguments.check_ranking(ranking, query, self.model, self.hidden_folder)
+            return [query]
+        rows = self.model.check_rows(query if np.ndim(query) == 2 else np.asarray(query)[None], "query")
+        if not uncertain:
+            return [Query(code, None) for code in self.model.encode(rows)]
+        packed, chances = self.encode(rows)
+        if chances is None:
+            raise ValueError(f"ranking={ranking!r}, but {self.model.method} has no probabilities; give 'hamming'.")
+        return [Query(*pair) for pair in zip(packed, chances, strict=True)]
 
-        return self._steady(read)
+    def _find(
+        self,
+        queries: list[Query],
+        k: int,
+        condition: conditions.Condition | None,
+        label: str | None,
+        ranking: str,
+        radius: int | None,
+    ) -> list[list[Hit]]:
+        narrowed = self._narrowed(condition, label)
+        more = k + any(query.key is not None for query in queries)
+        ids, distances = self._store.nearest(queries, more, ranking, radius, **narrowed)
+        rows = self._store.items.rows(sorted({number for found in ids for number in found}))
+        seen = self._seen(rows)
+        answer = []
+        for query, numbers, costs in zip(queries, ids, distances, strict=True):
+            hits = []
+            for number, cost in zip(numbers, costs, strict=True):
+                item = seen[number]  # a KeyError if it was removed meanwhile
+                if query.key is None or item.key != query.key:
+                    hits.append(Hit(*item, cost, _is_relevant(query.labels, rows[number])))
+            answer.append(hits[:k])
+        return answer
+
+    def _narrowed(self, condition: conditions.Condition | None, label: str | None) -> dict[str, Any]:
+        if condition is None and label is None:
+            return {}
+        if not isinstance(self._store.index, HammingIndex):
+            return {"condition": condition, "label": label}
+        return {"allowed": self._filter(condition, label)}
 
     def _forget_filters(self) -> None:
         # A new cache: what another thread is making for the old state of the index must not get into it.
-        self._filter = lru_cache(FILTERS)(lambda label: self.index.filter(self._catalogue.with_label(label)))
+        self._filtered = -1
+        self._filter = lru_cache(FILTERS)(self._make_filter)
 
-    def item(self, id: int) -> Item:
-        """An item by its id; an UnknownItemError if there is none."""
-        number = arguments.whole("id", id)
+    def _make_filter(self, condition: conditions.Condition | None, label: str | None) -> Any:
+        items, chosen = self._store.items, []
+        if condition is not None:
+            chosen.append(items.matching(condition))
+        if label is not None:
+            chosen.append(items.labelled(label))
+        return self._store.index.filter(chosen[0] if len(chosen) == 1 else np.intersect1d(*chosen))
 
-        def read() -> Item:
-            try:
-                return self._look_up(np.array([number], np.int64))[0]
-            # Whatever changes meanwhile, it was not there at this moment.
-            except (KeyError, OverflowError) as error:
-                raise UnknownItemError(f"there is no item {id}.") from error
+    def items(self, keys: Iterable[Key]) -> list[Item]:
+        """Items by their keys, in that order; an UnknownItemError names one that is not there."""
+        if isinstance(keys, str):
+            raise ValueError(f"keys={keys!r}; give a list of keys.")
+        asked = [columns.check_key(key, self.layout) for key in keys]
+
+        def read() -> list[Item]:
+            numbers = self._numbers(asked)
+            seen = self._seen(self._store.items.rows(numbers))
+            return [seen[number] for number in numbers]
 
         return self._steady(read)
 
-    def picture(self, id: int, *, max_pixels: int = pictures.MAX_PIXELS) -> Picture:
+    def item(self, key: Key) -> Item:
+        """An item by its key; an UnknownItemError if there is none."""
+        return self.items([key])[0]
+
+    def picture(self, key: Key, *, max_pixels: int = pictures.MAX_PIXELS) -> Picture:
         """The picture of an item, in a form that browsers show.
 
         JPEG, PNG, WebP and GIF come as they are; pixels and other formats as PNG of at most 1,024 pixels on each side.
         A NoPictureError says that the item has no picture, that its file is gone, or has too many pixels for a PNG.
         """
-        return self._catalogue.picture(self.item(id).id, max_pixels)
+        return self._shown.picture(self._row(key), max_pixels)
 
     def buckets(self, n: int = 12, samples: int = 8) -> list[Bucket]:
-        """The n codes that most items share, fullest first, with some ids of each."""
+        """The n codes that most items share, fullest first, with some keys of each."""
         n, samples = arguments.whole("n", n, 1), arguments.whole("samples", samples, 0)
-        found = []
-        for code, ids in self.index.fullest(n):
-            places = np.unique(np.linspace(0, len(ids) - 1, min(samples, len(ids))).astype(np.int64))
-            bits = bits_of(code[None], self.n_bits)[0]
-            found.append(Bucket(bits, len(ids), ids[places].tolist(), self._catalogue.count_labels(ids)))
-        return found
 
-    def random_id(self, seed: int | None = None) -> int:
-        """The id of some item; an UnknownItemError if there are none."""
-        ids = self.index.ids
-        if not len(ids):
-            raise UnknownItemError("the collection is empty.")
-        return int(ids[np.random.default_rng(seed).integers(len(ids))])
+        def read() -> list[Bucket]:
+            found, items = [], self._store.items
+            for code, numbers in self._store.index.fullest(n):
+                places = np.unique(np.linspace(0, len(numbers) - 1, min(samples, len(numbers))).astype(np.int64))
+                rows, chosen = items.rows(numbers[places].tolist()), numbers[places].tolist()
+                bits, labels = bits_of(code[None], self.n_bits)[0], items.count_labels(numbers.tolist())
+                found.append(Bucket(bits, len(numbers), [rows[number].key for number in chosen], labels))
+            return found
+
+        return self._steady(read)
+
+    def random_key(self, seed: int | None = None) -> Key:
+        """The key of some item; an UnknownItemError if there are none."""
+
+        def read() -> Key:
+            if not len(ids := self._store.index.ids):
+                raise UnknownItemError("the collection is empty.")
+            number = int(ids[np.random.default_rng(seed).integers(len(ids))])
+            return self._store.items.rows([number])[number].key
+
+        return self._steady(read)
 
     def add(
         self,
+        X: ArrayLike | None = None,
+        items: Any = None,
         *,
-        features: ArrayLike | None = None,
-        picture: bytes | None = None,
-        label: str | None = None,
-        tags: Sequence[str] | None = None,
-        id: int | None = None,
+        pictures_of: Sequence[bytes | None] | None = None,
         max_pixels: int = pictures.MAX_PIXELS,
-    ) -> Item:
-        """Add an item; when this returns, it is on disk.
+    ) -> list[Key]:
+        """Add items, all of them or none, and return their keys; when this returns, they are on disk.
 
         Parameters
         ----------
-        features
-            One row, [d]; if None, the picture is described.
-        picture
-            The content of a picture's file.
-        label, tags
-            Name of its class, or names of its tags, known or new.
-        id
-            Its number, which must be free (KnownItemError). If None, one more than the largest there ever was, and at
-            least 0.
+        X
+            Rows [n, d]; if None, the pictures are described.
+        items
+            What is known of them, as for `create`. Keys must be new (KnownKeyError). Whole numbers that are not given go
+            on after the largest there ever was.
+        pictures_of
+            The content of a picture's file for each, or None.
         max_pixels
             A larger picture is refused.
         """
-        self._check_writable()
-        if features is None and picture is None:
-            raise ValueError("neither features nor picture given; give one of them, or both.")
-        labels = arguments.labels(label, tags)
-        if picture is not None and features is None:
-            rows = self.describe(picture, max_pixels=max_pixels)[None]
+        contents = list(pictures_of or ())
+        if X is None and (not contents or None in contents):
+            raise ValueError("X=None, and not every item has a picture; give rows, or a picture for each.")
+        if X is None:
+            rows: Any = np.stack([self.describe(one, max_pixels=max_pixels) for one in contents if one is not None])
         else:
-            rows = arguments.row(features, self.model)
-            if picture is not None:
-                pictures.check(picture, max_pixels)
-        packed, _ = self.encode(rows)
-        item = AddedItem(labels, packed[0].tobytes(), picture is not None, features is None)
-        with self._changing:
-            number = arguments.free_id(id, self.index.ids, self._catalogue.next_id)
-            self._n_changes += 1
-            self._catalogue.add(number, item, picture)
-            try:
-                self.index.add(packed, [number])
-            except BaseException:
-                self._catalogue.take_back(number)
-                raise
-            self._catalogue.take_names(labels)
-            self._forget_filters()
-        return Item(number, labels, bits_of(packed, self.n_bits)[0], item.has_picture, None)
+            rows = self.model.check_rows(X, "X")
+            for one in contents:
+                if one is not None:
+                    pictures.check(one, max_pixels)
+        contents = contents or [None] * len(rows)
+        if len(contents) != len(rows):
+            raise ValueError(f"pictures_of has {len(contents)} entries for {len(rows)} rows; give one for each.")
+        told = columns.fit(columns.read(items, len(rows)), self.layout)
+        codes = [code.tobytes() for code in self.encode(rows)[0]]
+        made = [
+            Row(_number(key), key, code, X is None, {name: cells[place] for name, cells in told.values.items()})
+            for place, (key, code) in enumerate(zip(told.keys or [None] * len(codes), codes, strict=True))
+        ]
+        numbers = self._store.add(made, contents)
+        self._forget_filters()
+        return [key for key in told.keys] if told.keys is not None else list(numbers)
 
-    def remove(self, id: int) -> None:
-        """Remove an item, from the index first; an UnknownItemError if there is none."""
-        self._check_writable()
-        number = arguments.whole("id", id)
-        with self._changing:
-            if len(self.index) and int(self.index.ids[-1]) == number:
-                self._catalogue.note_next_id(number + 1)
-            self._n_changes += 1
-            if not arguments.fits(number) or not self.index.remove([number]):
-                raise UnknownItemError(f"there is no item {id}.")
-            # Counted again before the item is forgotten: whoever misses it knows that something changed.
-            self._n_changes += 1
-            self._forget_filters()
-            self._catalogue.remove(number)
+    def remove(self, keys: Iterable[Key]) -> None:
+        """Remove items, all of them or none; an UnknownItemError names a key that is not there."""
+        if isinstance(keys, str):
+            raise ValueError(f"keys={keys!r}; give a list of keys.")
+        asked = list(dict.fromkeys(columns.check_key(key, self.layout) for key in keys))
+        with self._store.changing:
+            self._store.remove(self._numbers(asked))
+        self._forget_filters()
 
-    def _check_writable(self) -> None:
-        if not self.writable:
-            raise ValueError(f"the collection {str(self.path)!r} was opened read-only; open it with writable=True.")
+    def compact(self) -> None:
+        """Fold all changes into the parts of a folder; searches go on meanwhile."""
+        self._store.compact()
+
+    def _numbers(self, keys: list[Key]) -> list[int]:
+        numbers = self._store.items.numbers(keys)
+        for key in keys:
+            if key not in numbers:
+                raise UnknownItemError(f"there is no item {key!r}.")
+        return [numbers[key] for key in keys]
+
+    def _row(self, key: Key) -> Row:
+        number = self._numbers([columns.check_key(key, self.layout)])[0]
+        with contextlib.suppress(KeyError):
+            return self._store.items.rows([number])[number]
+        raise UnknownItemError(f"there is no item {key!r}.")
+
+    def _seen(self, rows: dict[int, Row]) -> dict[int, Item]:
+        """Items as they are handed out."""
+        packed = np.frombuffer(b"".join(row.code for row in rows.values()), np.uint8).reshape(len(rows), -1)
+        bits, pictured = bits_of(packed, self.n_bits) if rows else [], self._shown.pictured(rows)
+        return {
+            number: Item(row.key, row.labels, text, number in pictured, showing.values(row))
+            for (number, row), text in zip(rows.items(), bits, strict=True)
+        }
 
     def _steady(self, read: Callable[[], T]) -> T:
         """What `read` gives; once more, with changes held back, if something changed meanwhile."""
-        before = self._n_changes
+        store = self._store
+        store.refresh()
+        before = store.n_changes
+        if before != self._filtered:
+            self._forget_filters()
+            self._filtered = before
         # Items may be gone by the time they are looked up, and a filter is for one state of the index.
         with contextlib.suppress(KeyError, ValueError):
             found = read()
-            if self._n_changes == before:
+            if store.n_changes == before:
                 return found
-        with self._changing:
+        with store.changing:
+            self._forget_filters()
             return read()
 
-    def _look_up(self, ids: NDArray[np.int64]) -> list[Item]:
-        """Items of some ids; a KeyError if one is not in the index."""
-        if not len(ids):
-            return []
-        return self._catalogue.items(ids, bits_of(self.index.codes_of(ids), self.n_bits))
+
+def _number(key: Key | None) -> Any:
+    """The number that an item must have, if its key is one."""
+    return key if isinstance(key, int) else None
+
+
+def _is_relevant(labels: tuple[str, ...], row: Row) -> bool | None:
+    """Whether an item has a label in common with a query; None if that is unknown."""
+    if not labels or (not row.labels and "tags" not in row.values):
+        return None
+    return not set(labels).isdisjoint(row.labels)

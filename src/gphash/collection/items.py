@@ -1,270 +1,417 @@
-"""`NAME.items`: what is known of the items that an index was built from.
+"""`items.sqlite`: what is known of the items of a collection, and which of them its parts do not have yet.
 
-A container of kind "items"; its arrays stay in the file. Its codes tell which index it belongs to, whatever was added
-or removed since.
+============  =======================================================================================================
+``items``     a row for every item: its number, which the parts know it by, its code, and its columns
+``pictures``  the pictures that are kept here: files as they are, or pixels
+``tags``      which items have which tag, to find them by it
+``classes``   the names of all labels and tags
+``changes``   numbers of items that were added or removed, in order; a collection folds them into its parts
+``state``     which collection this belongs to, and the last change that its parts have
+============  =======================================================================================================
+
+A change is one transaction, and durable when it ends. Keys are whole numbers, and then the numbers themselves, or texts.
 """
 
+import contextlib
+import json
 import os
+import sqlite3
+import threading
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gphash import container, files, schema
-from gphash.codes.packing import MOST_BITS
-from gphash.collection.records import NoPictureError
-from gphash.data.dataset import Images
-from gphash.data.descriptors.descriptor import Descriptor
-from gphash.schema import Array, Digest, Each, FaultError, Maybe, Name, Named, Schema, Text
+from gphash.collection.conditions import Condition
+from gphash.container import FormatError
 
-if TYPE_CHECKING:
-    from gphash.data.sources import Source
+Key: TypeAlias = int | str
+Value: TypeAlias = str | int | float | None
 
-KIND = "items"
-UNKNOWN = -1  # the label of an item without one
-
-SCHEMA = Schema(
-    {
-        "model": Name(),
-        "model_fingerprint": Digest(),
-        "descriptor": Maybe(Named()),
-        "classes": Each(Text(), distinct=True),
-        "folder": Maybe(Name()),
-        "name": Text(),
-    },
-    {
-        "ids": Array("<i8", ("items",), np.iinfo(np.int64).min, np.iinfo(np.int64).max),
-        "codes": Array("|u1", ("items", "bytes")),
-        "labels": Array("<i4", ("items",), optional=True),
-        "tags": Array("|u1", ("items", "classes"), 0, 1, optional=True),
-        "pixels": Array("|u1", ("items", "height", "width"), optional=True),
-        "coloured": Array("|u1", ("items", "height", "width", 3), optional=True),
-        "names": Array("|u1", ("characters",), optional=True),
-        "offsets": Array("<i8", ("offsets",), 0, optional=True),
-    },
-    {"bytes": (1, -(-MOST_BITS // 8)), "height": (1, 2**31), "width": (1, 2**31)},
-)
-"""What the file holds; pixels have three sides, or, if they are coloured, four."""
+FORMAT = 1
+APPLICATION = 0x67706873  # "gphs", in the head of the file
+PATIENCE = 10.0  # seconds to wait for somebody else's transaction
+SAID = ("label", "tags", "title", "text", "link", "picture")  # columns that every collection has, all of them texts
+OWN = ("number", "key", "code", "described", "mark")  # columns that nobody else can name
+TYPES = {"integer": int, "real": float, "text": str}
+AGAIN = "make the collection again, or get its files from where they were made"
 
 
-class Items(NamedTuple):
-    """What a file of items holds; what was added later names its fingerprint.
+class Row(NamedTuple):
+    """An item as it is stored.
 
-    The model and the folder of pictures are relative to the index. `order` has the rows in the order of their ids, or
-    is None if they are in order. Labels are numbers into `classes`, −1 for none. The name of picture i, relative to the
-    folder, is names[offsets[i]:offsets[i + 1]].
+    The code is packed. `described` says whether it was made from the item's picture. `tags` are separated by ";" and
+    begin and end with it. `picture` is the name of a file in the folder of pictures.
     """
 
-    fingerprint: str
-    model: str
-    model_fingerprint: str
-    descriptor: Descriptor | None
-    classes: tuple[str, ...]
-    folder: str | None
-    name: str
-    ids: NDArray[np.int64]
-    codes: NDArray[np.uint8]
-    order: NDArray[np.int64] | None = None
-    labels: NDArray[np.signedinteger[Any]] | None = None
-    tags: NDArray[np.uint8] | None = None
-    pixels: NDArray[np.uint8] | None = None
-    names: NDArray[np.uint8] | None = None
-    offsets: NDArray[np.int64] | None = None
+    number: int
+    key: Key
+    code: bytes
+    described: bool
+    values: dict[str, Value]
 
-    def rows(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Rows of some ids; −1 for those that are missing."""
-        if not len(self.ids):
-            return np.full(len(ids), -1, np.int64)
-        first, last = int(self.ids[0]), int(self.ids[-1])
-        if self.order is None and last - first == len(self.ids) - 1:  # no gaps: nothing to look for
-            return np.where((ids >= first) & (ids <= last), ids - first, -1)
-        places = np.minimum(np.searchsorted(self.ids, ids, sorter=self.order), len(self.ids) - 1)
-        rows = places if self.order is None else self.order[places]
-        return np.where(self.ids[rows] == ids, rows, -1)
-
-    def row(self, id: int) -> int:
-        """The row of an id; −1 if it is missing."""
-        return int(self.rows(np.array([id], np.int64))[0])
-
-    def labels_of(self, row: int) -> tuple[str, ...]:
-        """Names of a row's class or tags."""
-        if self.labels is not None:
-            number = int(self.labels[row])
-            return () if number == UNKNOWN else (self.classes[number],)
-        return () if self.tags is None else tuple(self.classes[column] for column in np.flatnonzero(self.tags[row]))
-
-    def with_label(self, name: str) -> NDArray[np.int64]:
-        """Ids of the items that have a label or tag."""
-        number = self.classes.index(name) if name in self.classes else None
-        if number is not None and self.labels is not None:
-            return np.asarray(self.ids[self.labels == number])
-        if number is not None and self.tags is not None:
-            return np.asarray(self.ids[self.tags[:, number] == 1])
-        return np.empty(0, np.int64)
-
-    def count_labels(self, rows: NDArray[np.int64]) -> dict[str, int]:
-        """How many of some rows have which label; labels that none has are left out."""
-        counts = np.zeros(0, np.int64)
-        if self.labels is not None:
-            numbers = self.labels[rows]
-            counts = np.bincount(numbers[numbers != UNKNOWN])
-        elif self.tags is not None:
-            counts = self.tags[rows].sum(axis=0, dtype=np.int64)
-        return {self.classes[number]: int(counts[number]) for number in np.flatnonzero(counts)}
-
-    def name_of(self, row: int) -> str:
-        """The name of a row's picture in the folder."""
-        assert self.names is not None
-        assert self.offsets is not None
-        return os.fsdecode(self.names[self.offsets[row] : self.offsets[row + 1]].tobytes())
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Its class or its tags."""
+        if (tags := self.values.get("tags")) is not None:
+            return tuple(str(tags).strip(";").split(";")) if tags != ";" else ()
+        label = self.values.get("label")
+        return () if label is None else (str(label),)
 
 
-def nothing(n_bytes: int, name: str) -> Items:
-    """The items of an index that was made without a file of items: nothing is known of them."""
-    empty = np.empty(0, np.int64)
-    return Items("", "", "", None, (), None, name, empty, np.empty((0, n_bytes), np.uint8))
+class Layout(NamedTuple):
+    """What the table of items looks like: "integer" or "text" keys, and further columns with their types."""
+
+    keys: str
+    columns: dict[str, str]
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Columns that a condition may name, and what they are in a statement."""
+        own = {"key": "key" if self.keys == "text" else "number"}
+        return own | {name: quoted(name) for name in (*SAID, *self.columns)}
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """Columns that an item has values in."""
+        return (*SAID, *self.columns)
 
 
-def write(
-    path: Path, source: "Source", ids: NDArray[np.int64], codes: NDArray[np.uint8], model: str, fingerprint: str
-) -> str:
-    """Write what a source knows of its rows, with ids [n] and codes [n, bytes]; the file's fingerprint comes back."""
-    arrays: dict[str, NDArray[Any]] = {"ids": ids, "codes": codes, **_label_arrays(source, len(ids))}
-    folder, pictures = _picture_arrays(source, len(ids))
+class Items:
+    """The file, opened to be read or written; threads may share it."""
 
-    def relative(target: str) -> str:
-        return Path(os.path.relpath(os.path.realpath(target), path.parent)).as_posix()
+    def __init__(self, path: Path, layout: Layout, connection: sqlite3.Connection) -> None:
+        self.path, self.layout = path, layout
+        self._connection = connection
+        self._lock = threading.RLock()
+        key = ("key",) if layout.keys == "text" else ()
+        self._names = ("number", "code", "described", *key, *map(quoted, layout.values), "mark")
 
-    meta = {
-        "model": relative(model),
-        "model_fingerprint": fingerprint,
-        "descriptor": None if source.descriptor is None else source.descriptor.to_meta(),
-        "classes": list(source.classes),
-        "folder": None if folder is None else relative(folder),
-        "name": Path(source.name).name or source.name,
-    }
-    return container.write(path, KIND, meta, arrays | pictures)
+    @classmethod
+    def create(cls, path: Path, layout: Layout, belongs: str) -> "Items":
+        """Make a new file; nothing in it is durable before `finish`."""
+        with telling(path):
+            connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            key = ", key TEXT NOT NULL UNIQUE" if layout.keys == "text" else ""
+            columns = "".join(
+                f", {quoted(name)} {layout.columns.get(name, 'text').upper()}" for name in layout.values
+            )
+            for statement in (
+                *(f"PRAGMA application_id = {APPLICATION}", f"PRAGMA user_version = {FORMAT}"),
+                *("PRAGMA journal_mode = OFF", "PRAGMA synchronous = OFF", "BEGIN"),
+                "CREATE TABLE items (number INTEGER PRIMARY KEY AUTOINCREMENT, code BLOB NOT NULL, "
+                f"described INTEGER NOT NULL{key}{columns}, mark INTEGER NOT NULL)",
+                "CREATE TABLE pictures (number INTEGER PRIMARY KEY, content BLOB NOT NULL, shape TEXT)",
+                "CREATE TABLE tags (tag TEXT, number INTEGER, PRIMARY KEY (tag, number)) WITHOUT ROWID",
+                "CREATE TABLE classes (place INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE)",
+                "CREATE TABLE changes (place INTEGER PRIMARY KEY AUTOINCREMENT, number INTEGER NOT NULL)",
+                "CREATE TABLE state (belongs TEXT NOT NULL, folded INTEGER NOT NULL, layout TEXT NOT NULL)",
+            ):
+                connection.execute(statement)
+            told = json.dumps({"keys": layout.keys, "columns": layout.columns})
+            connection.execute("INSERT INTO state VALUES (?, 0, ?)", (belongs, told))
+            return cls(path, layout, connection)
 
+    def fill(
+        self,
+        numbers: Sequence[int],
+        packed: NDArray[np.uint8],
+        described: bool,
+        keys: Sequence[Key] | None,
+        columns: Mapping[str, Sequence[Value]],
+    ) -> None:
+        """Write items into a new file: numbers, packed codes [n, bytes], keys if they are texts, and columns."""
+        width, octets = packed.shape[1], np.ascontiguousarray(packed).tobytes()
+        codes = (octets[place : place + width] for place in range(0, len(octets), width))
+        texts = () if keys is None else (keys,)
+        values = (columns.get(name) or repeat(None) for name in self.layout.values)
+        rows = zip(numbers, codes, repeat(int(described)), *texts, *values)
+        with telling(self.path, self.layout):
+            self._connection.executemany(self._insert(), ((*row, _mark(row)) for row in rows))
 
-def read(path: Path) -> Items:
-    """Read and verify a file of items; a FormatError says what is wrong with it."""
-    stored = container.read(path, KIND, mapped=True)
-    with schema.reading(path, "build the index again, or get its files from where they were made"):
-        meta = stored.meta
-        arrays = {name: np.asarray(array) for name, array in stored.arrays.items()}
-        _check(meta, arrays)
-        ids = arrays["ids"]
-        order = None if (ids[1:] > ids[:-1]).all() else np.argsort(ids, kind="stable")
-        if order is not None and not (ids[order[1:]] > ids[order[:-1]]).all():
-            raise FaultError("it has an id twice")
-        return Items(
-            stored.fingerprint,
-            meta["model"],
-            meta["model_fingerprint"],
-            Descriptor.from_meta(meta["descriptor"]),
-            tuple(files.readable(name) for name in meta["classes"]),
-            meta["folder"],
-            files.readable(meta["name"]),
-            ids,
-            arrays["codes"],
-            order,
-            *(arrays.get(name) for name in ("labels", "tags", "pixels", "names", "offsets")),
+    def fill_pictures(self, pictures: Iterable[tuple[int, bytes, str | None]]) -> None:
+        """Write pictures into a new file: numbers, content, and the shape of pixels, such as "32,32,3"."""
+        with telling(self.path, self.layout):
+            self._connection.executemany("INSERT INTO pictures VALUES (?, ?, ?)", pictures)
+
+    def fill_tags(self, tagged: Iterable[tuple[str, int]]) -> None:
+        """Write into a new file which items have which tag."""
+        with telling(self.path, self.layout):
+            self._connection.executemany("INSERT OR IGNORE INTO tags VALUES (?, ?)", tagged)
+
+    def finish(self, classes: Sequence[str]) -> None:
+        """Write the names of classes, make what was written durable, and close the file."""
+        with telling(self.path, self.layout):
+            self._connection.executemany("INSERT INTO classes (name) VALUES (?)", ((name,) for name in classes))
+            self._connection.execute("CREATE INDEX items_label ON items (label) WHERE label IS NOT NULL")
+            self._connection.execute("COMMIT")
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self.close()
+            with open(self.path, "rb+") as file:
+                os.fsync(file.fileno())
+
+    @classmethod
+    def open(cls, path: Path, belongs: str, writable: bool) -> "Items":
+        """Open the file of a collection."""
+        if not path.is_file():
+            raise FormatError(f"{str(path)!r} is missing; {AGAIN}")
+        with telling(path):
+            connection = _connect(path, writable)
+            try:
+                (application,), (version,) = (
+                    connection.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version")
+                )
+                if application != APPLICATION or version != FORMAT:
+                    newer = "use a newer gphash" if application == APPLICATION and version > FORMAT else AGAIN
+                    raise FormatError(f"{str(path)!r} is no file of items of format {FORMAT}; {newer}")
+                ((owner, told),) = connection.execute("SELECT belongs, layout FROM state").fetchall()
+                if owner != belongs:
+                    raise FormatError(f"{str(path)!r} belongs to another collection; {AGAIN}")
+                layout = Layout(**json.loads(told))
+            except BaseException:
+                connection.close()
+                raise
+        return cls(path, layout, connection)
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._connection.close()
+
+    def version(self) -> int:
+        """What differs when another process has changed something."""
+        with self._reading() as ask:
+            return int(ask("PRAGMA data_version").fetchone()[0])
+
+    def folded(self) -> int:
+        """The last change that the parts of the collection have, as far as this file knows."""
+        with self._reading() as ask:
+            return int(ask("SELECT folded FROM state").fetchone()[0])
+
+    def changes(self, after: int) -> tuple[int, NDArray[np.int64], NDArray[np.int64], list[bytes]]:
+        """Changes after some place: the last place, numbers that changed, those of them that are there, and their codes.
+
+        Numbers are ascending.
+        """
+        with self._reading() as ask:
+            last = ask("SELECT coalesce(max(place), ?) FROM changes", (after,)).fetchone()[0]
+            found = ask(
+                "SELECT number, code FROM (SELECT DISTINCT number FROM changes WHERE place > ?) "
+                "LEFT JOIN items USING (number) ORDER BY number",
+                (after,),
+            ).fetchall()
+        there = [(number, code) for number, code in found if code is not None]
+        numbers = np.array([number for number, _ in found], np.int64)
+        return max(last, after), numbers, np.array([number for number, _ in there], np.int64), [one for _, one in there]
+
+    def forget(self, folded: int) -> None:
+        """Forget changes up to some place, which the parts have now."""
+        with self._writing() as ask:
+            ask("UPDATE state SET folded = ?", (folded,))
+            ask("DELETE FROM changes WHERE place <= ?", (folded,))
+
+    def count(self) -> int:
+        """How many items there are."""
+        with self._reading() as ask:
+            return int(ask("SELECT count(*) FROM items").fetchone()[0])
+
+    def rows(self, numbers: Sequence[int]) -> dict[int, Row]:
+        """Items by their numbers; those that are not there are left out."""
+        with self._reading() as ask:
+            names = ", ".join(self._names)
+            found = ask(f"SELECT {names} FROM items WHERE number IN (SELECT value FROM json_each(?))", _list(numbers))
+            return {row[0]: self._row(row) for row in found}
+
+    def numbers(self, keys: Sequence[Key]) -> dict[Key, int]:
+        """Numbers of keys; those that are not there are left out."""
+        key = self.layout.names["key"]
+        with self._reading() as ask:
+            statement = f"SELECT {key}, number FROM items WHERE {key} IN (SELECT value FROM json_each(?))"
+            return dict(ask(statement, _list(keys)).fetchall())
+
+    def matching(self, condition: Condition) -> NDArray[np.int64]:
+        """Numbers of the items for which a condition holds, ascending."""
+        statement = f"SELECT number FROM items WHERE ({condition.sqlite()}) ORDER BY number"
+        try:
+            with self._reading() as ask:
+                return np.array([number for (number,) in ask(statement, condition.values)], np.int64)
+        except (sqlite3.Error, OverflowError) as error:
+            raise ValueError(f"where={condition.where!r} is no condition that can be asked: {error}.") from error
+
+    def labelled(self, name: str) -> NDArray[np.int64]:
+        """Numbers of the items with a label or tag, ascending."""
+        statement = "SELECT number FROM items WHERE label = ? UNION SELECT number FROM tags WHERE tag = ? ORDER BY number"
+        with self._reading() as ask:
+            return np.array([number for (number,) in ask(statement, (name, name))], np.int64)
+
+    def classes(self) -> tuple[str, ...]:
+        """Names of all labels and tags, in the order in which they came."""
+        with self._reading() as ask:
+            return tuple(name for (name,) in ask("SELECT name FROM classes ORDER BY place"))
+
+    def count_labels(self, numbers: Sequence[int]) -> dict[str, int]:
+        """How many of some items have each label or tag, most frequent first."""
+        among = "number IN (SELECT value FROM json_each(?))"
+        statement = (
+            f"SELECT name, count(*) FROM (SELECT label AS name FROM items WHERE {among} AND label IS NOT NULL "
+            f"UNION ALL SELECT tag AS name FROM tags WHERE {among}) GROUP BY name ORDER BY 2 DESC, 1"
         )
+        with self._reading() as ask:
+            return dict(ask(statement, (*_list(numbers), *_list(numbers))).fetchall())
+
+    def picture(self, number: int) -> bytes | NDArray[np.uint8] | None:
+        """The picture of an item that is kept here: the content of its file, or pixels."""
+        with self._reading() as ask:
+            found = ask("SELECT content, shape FROM pictures WHERE number = ?", (number,)).fetchone()
+        if found is None or found[1] is None:
+            return None if found is None else bytes(found[0])
+        with telling(self.path):
+            return np.frombuffer(found[0], np.uint8).reshape([int(side) for side in found[1].split(",")])
+
+    def pictured(self, numbers: Sequence[int]) -> set[int]:
+        """Those of some items whose pictures are kept here."""
+        with self._reading() as ask:
+            statement = "SELECT number FROM pictures WHERE number IN (SELECT value FROM json_each(?))"
+            return {number for (number,) in ask(statement, _list(numbers))}
+
+    def has_pictures(self, named: bool) -> bool:
+        """Whether some item has a picture: one that is kept here, or, if they count, one in the folder of pictures."""
+        with self._reading() as ask:
+            if ask("SELECT EXISTS (SELECT 1 FROM pictures)").fetchone()[0]:
+                return True
+            return named and ask("SELECT 1 FROM items WHERE picture IS NOT NULL LIMIT 1").fetchone() is not None
+
+    def add(self, rows: Sequence[Row], pictures: Sequence[bytes | None]) -> list[int]:
+        """Add items, all of them or none, and return their numbers; those of rows are only used if they are keys.
+
+        A key of None is the next number there never was. On return the items are on disk.
+        """
+        numbers = []
+        with self._writing() as ask:
+            for row, picture in zip(rows, pictures, strict=True):
+                number = ask(self._insert(), self._stored(row)).lastrowid
+                assert number is not None
+                numbers.append(number)
+                ask("INSERT INTO changes (number) VALUES (?)", (number,))
+                if picture is not None:
+                    ask("INSERT INTO pictures VALUES (?, ?, NULL)", (number, picture))
+                for name in row.labels:
+                    ask("INSERT OR IGNORE INTO classes (name) VALUES (?)", (name,))
+                    if row.values.get("tags") is not None:
+                        ask("INSERT OR IGNORE INTO tags VALUES (?, ?)", (name, number))
+        return numbers
+
+    def remove(self, numbers: Sequence[int]) -> None:
+        """Remove items, all of them or none; on return, that is on disk."""
+        with self._writing() as ask:
+            for table in ("items", "pictures", "tags"):
+                ask(f"DELETE FROM {table} WHERE number IN (SELECT value FROM json_each(?))", _list(numbers))
+            ask("INSERT INTO changes (number) SELECT value FROM json_each(?)", _list(numbers))
+
+    def check(self) -> None:
+        """Read the whole file; a FormatError says that it is damaged."""
+        with self._reading() as ask:
+            if (found := ask("PRAGMA integrity_check(1)").fetchone()[0]) != "ok":
+                raise FormatError(f"{str(self.path)!r} is damaged: {found}; {AGAIN}")
+
+    def _insert(self) -> str:
+        return f"INSERT INTO items ({', '.join(self._names)}) VALUES ({', '.join('?' * len(self._names))})"
+
+    def _stored(self, row: Row) -> tuple[Any, ...]:
+        key = (row.key,) if self.layout.keys == "text" else ()
+        stored = (row.number, row.code, int(row.described), *key, *map(row.values.get, self.layout.values))
+        return (*stored, _mark(stored))
+
+    def _row(self, found: tuple[Any, ...]) -> Row:
+        if _mark(found[:-1]) != found[-1]:
+            raise FormatError(f"{str(self.path)!r} is damaged: the item {found[0]} is not as it was written; {AGAIN}")
+        number, code, described, *values = found[:-1]
+        key = values.pop(0) if self.layout.keys == "text" else number
+        pairs = zip(self.layout.values, values, strict=True)
+        return Row(number, key, code, bool(described), {name: value for name, value in pairs if value is not None})
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[Any]:
+        with self._lock, telling(self.path, self.layout):
+            yield self._connection.execute
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[Any]:
+        with self._lock, telling(self.path, self.layout):
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection.execute
+                self._connection.execute("COMMIT")
+            except BaseException:
+                with contextlib.suppress(sqlite3.Error):
+                    self._connection.execute("ROLLBACK")
+                raise
 
 
-def _check(meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-    """Refuse fields and arrays that do not fit together, or numbers out of bounds."""
-    arrays = arrays.copy()
-    if "pixels" in arrays and arrays["pixels"].ndim == 4:
-        arrays["coloured"] = arrays.pop("pixels")
-    sizes = schema.check(SCHEMA, meta, arrays)
-    if len({"pixels", "coloured", "names"} & set(arrays)) > 1 or {"labels", "tags"} <= set(arrays):
-        raise FaultError("it has pictures or labels in two ways")
-    if "labels" in arrays:
-        schema.check_values("labels", arrays["labels"], UNKNOWN, len(meta["classes"]) - 1)
-    if sizes.get("classes", len(meta["classes"])) != len(meta["classes"]):
-        raise FaultError(f"it has {sizes['classes']} tags, and names of {len(meta['classes'])}")
-    for name in ("model", "folder"):
-        if meta[name] is not None and os.path.isabs(meta[name]):
-            raise FaultError(f"the field {name!r} is {meta[name]!r}; it must be relative to the index")
-    if ("names" in arrays) != ("offsets" in arrays) or ("names" in arrays) != (meta["folder"] is not None):
-        raise FaultError("it has some of folder, names and offsets of pictures, but not all")
-    if (bounds := arrays.get("offsets")) is not None and (
-        sizes["offsets"] != sizes["items"] + 1
-        or int(bounds[0]) != 0
-        or int(bounds[-1]) != len(arrays["names"])
-        or not (bounds[1:] >= bounds[:-1]).all()
-    ):
-        raise FaultError("its offsets do not divide the names of pictures among its items")
+def _mark(row: tuple[Any, ...]) -> int:
+    """What tells that a row is as it was written, but for its number: a new item gets that later."""
+    return zlib.crc32(repr(row[1:]).encode())
 
 
-def fault(
-    items: Items, packed: NDArray[np.uint8], ids: NDArray[np.int64], later: NDArray[np.bool_], model: str | None
-) -> str:
-    """Why these items are not those of an index with such codes, ids and model; "" if they are.
-
-    `later` marks the items of the index that were added after it was built, [n].
-    """
-    made = items.model_fingerprint
-    if model is not None and model != made:
-        return f"it was made with the model {made[:12]}…, and the index with the model {model[:12]}…"
-    if items.codes.shape[1] != packed.shape[1]:
-        return f"its codes have {items.codes.shape[1]} bytes, and those of the index {packed.shape[1]}"
-    rows = items.rows(ids)
-    known = (rows >= 0) & ~later
-    if len(ids) and not (known | later).any():
-        return "it knows none of the items of the index"
-    if not np.array_equal(items.codes[rows[known]], packed[known]):
-        return "its items have other codes than those of the index"
-    return ""
+def quoted(name: str) -> str:
+    """A name as a statement has it."""
+    return '"' + name.replace('"', '""') + '"'
 
 
-def file_of(root: Path, name: str) -> Path:
-    """The file of that name in a folder that is no link; a NoPictureError if there is none, or it leads out."""
-    if "\0" in name or os.path.isabs(name):
-        raise NoPictureError(f"{name!r} is not the name of a file in {str(root)!r}.")
-    target = Path(os.path.realpath(os.path.join(root, name)))
-    if not target.is_relative_to(root):
-        raise NoPictureError(f"{name!r} leads out of {str(root)!r}.")
-    if not target.is_file():
-        raise NoPictureError(f"there is no file {name!r} in {str(root)!r} any more.")
-    return target
+def _list(values: Sequence[Any]) -> tuple[str]:
+    return (json.dumps(list(values)),)
 
 
-def _label_arrays(source: "Source", n_rows: int) -> dict[str, NDArray[Any]]:
-    """Labels or tags of a source, checked."""
-    names = source.classes
-    if len(set(names)) < len(names):
-        raise ValueError("source.classes has a name twice; give every class its own name.")
-    if source.y is None:
-        return {}
-    y = np.asarray(source.y)
-    if len(y) != n_rows or y.ndim not in (1, 2):
-        raise ValueError(f"source.y has shape {y.shape} for {n_rows} rows; give labels [n] or tags [n, c].")
-    if y.ndim == 2 and y.shape[1] != len(names):
-        raise ValueError(f"source.y has {y.shape[1]} tags and source.classes {len(names)} names; give each tag a name.")
-    if y.ndim == 2:
-        return {"tags": (y != 0).astype(np.uint8)}
-    if len(y) and (int(y.min()) < UNKNOWN or int(y.max()) >= len(names)):
-        raise ValueError(f"source.y goes from {y.min()} to {y.max()}; give numbers into the {len(names)} classes.")
-    return {"labels": y.astype(np.int32)}
+def _connect(path: Path, writable: bool) -> sqlite3.Connection:
+    """Open the file; of a folder that nobody can write to, as it is."""
+    mode = "mode=rw" if writable else "mode=ro"
+    if not writable and not os.access(path.parent, os.W_OK):
+        # SQLite keeps notes about readers beside the file. What cannot be written to does not change, so none are needed.
+        waiting = path.with_name(f"{path.name}-wal")
+        if waiting.exists() and waiting.stat().st_size:
+            raise FormatError(
+                f"{str(path)!r} has changes in {waiting.name!r} that a writer did not finish; open it once in a folder "
+                "that can be written to"
+            )
+        mode = "immutable=1"
+    connection = sqlite3.connect(
+        f"{path.absolute().as_uri()}?{mode}", uri=True, timeout=PATIENCE, isolation_level=None, check_same_thread=False
+    )
+    connection.execute("PRAGMA case_sensitive_like = ON")
+    connection.execute("PRAGMA trusted_schema = OFF")
+    connection.execute("PRAGMA cell_size_check = ON")
+    if writable:
+        connection.execute("PRAGMA synchronous = FULL")
+    else:
+        connection.execute("PRAGMA query_only = ON")
+    return connection
 
 
-def _picture_arrays(source: "Source", n_rows: int) -> tuple[str | None, dict[str, NDArray[Any]]]:
-    """The folder of the pictures, and names of files in it; or pixels."""
-    images: Images | None = source.images
-    if images is None:
-        return None, {}
-    if len(images) != n_rows:
-        raise ValueError(f"source.images has {len(images)} pictures for {n_rows} rows; give one for each row.")
-    if isinstance(images, np.ndarray):
-        return None, {"pixels": images}
-    paths = [os.path.abspath(path) for path in images]
-    folder = os.path.abspath(source.folder or os.path.commonpath(map(os.path.dirname, paths)))
-    for path in paths:
-        if not Path(path).is_relative_to(folder):
-            raise ValueError(f"source.images has {path!r}, which is not in the folder {folder!r}.")
-    names = [os.fsencode(os.path.relpath(path, folder)) for path in paths]
-    offsets = np.concatenate([[0], np.cumsum([len(name) for name in names])]).astype(np.int64)
-    return folder, {"names": np.frombuffer(b"".join(names), np.uint8), "offsets": offsets}
+@contextlib.contextmanager
+def telling(path: Path, layout: Layout | None = None) -> Iterator[None]:
+    """Errors of SQLite as what they mean here."""
+    try:
+        yield
+    except sqlite3.IntegrityError as error:
+        raise KnownKeyError("a key is in the collection already, or given twice; remove it first, or give another.") from error
+    except sqlite3.OperationalError as error:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code == sqlite3.SQLITE_FULL:
+            raise OSError(28, f"no space left for {str(path)!r}; nothing was changed") from error
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            raise TimeoutError(f"{str(path)!r} has been locked for {PATIENCE:g} seconds; try again.") from error
+        if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN):
+            raise OSError(f"{str(path)!r} cannot be read or written: {error}; nothing was changed") from error
+        if layout is not None:
+            raise
+        raise FormatError(f"{str(path)!r} cannot be used: {error}; {AGAIN}") from error
+    except (sqlite3.DatabaseError, json.JSONDecodeError, TypeError) as error:
+        raise FormatError(f"{str(path)!r} is damaged: {error}; {AGAIN}") from error
+
+
+class KnownKeyError(ValueError):
+    """A key is in the collection already."""

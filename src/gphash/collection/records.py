@@ -7,61 +7,58 @@ from numpy.typing import NDArray
 
 from gphash.arrays import Floats
 from gphash.codes import packing
+from gphash.collection.items import Key, Value
 
 
 class UnknownItemError(LookupError):
-    """The collection has no item with that id."""
+    """The collection has no item with that key."""
 
 
 class NoPictureError(LookupError):
     """The item has no picture, or it is no longer where it was."""
 
 
-class KnownItemError(ValueError):
-    """The collection already has an item with that id."""
-
-
 class Query(NamedTuple):
     """What is searched for.
 
     The code is packed, uint8 [bytes]; probabilities are P(bit = 1), float64 [m]; labels are names of its class or
-    tags; the id is that of the item that is the query.
+    tags; the key is that of the item that is the query.
     """
 
     code: NDArray[np.uint8]
     probabilities: Floats | None
     labels: tuple[str, ...] = ()
-    id: int | None = None
+    key: Key | None = None
 
 
 class Item(NamedTuple):
-    """An item: its class or tags, its code as "0110…", and the name of its picture's file, if it is one in a folder."""
+    """An item: its class or tags, its code as "0110…", and its values: title, text, link, file name and further columns."""
 
-    id: int
+    key: Key
     labels: tuple[str, ...]
     bits: str
     has_picture: bool
-    name: str | None
+    values: dict[str, Value]
 
 
-class Neighbour(NamedTuple):
+class Hit(NamedTuple):
     """An item that was found: the fields of `Item`, its distance from the query, and whether they share a label."""
 
-    id: int
+    key: Key
     labels: tuple[str, ...]
     bits: str
     has_picture: bool
-    name: str | None
+    values: dict[str, Value]
     distance: float
     relevant: bool | None
 
 
 class Bucket(NamedTuple):
-    """Items that share a code: how many, some ids spread evenly, and how many have which label, most frequent first."""
+    """Items that share a code: how many, some keys spread evenly, and how many have which label, most frequent first."""
 
     bits: str
     size: int
-    ids: list[int]
+    keys: list[Key]
     labels: dict[str, int]
 
 

@@ -1,0 +1,274 @@
+"""A collection from rows: encode them, write parts and items, and last the manifest that names them."""
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from gphash import files
+from gphash.collection import bulk, columns, folder
+from gphash.collection import manifest as manifests
+from gphash.collection.columns import Columns
+from gphash.collection.items import Items
+from gphash.collection.manifest import Manifest, PartFile
+from gphash.collection.stores import Location
+from gphash.data.blocks import FolderTable, open_folder
+from gphash.data.dataset import Images, Progress
+from gphash.data.descriptors import descriptor as descriptors
+from gphash.data.descriptors.descriptor import Descriptor
+from gphash.data.sources import Source
+from gphash.functions import model as models
+from gphash.functions.model import Model
+from gphash.index import buckets as bucketing
+from gphash.index import storage
+
+ROWS = 4096  # encoded between two reports of progress
+
+
+class Material(NamedTuple):
+    """What a collection is made of.
+
+    name
+        Of the collection.
+    columns, classes
+        What is known of the items, and the names of labels and tags in their order.
+    descriptor
+        How pictures became rows, if they did.
+    images, home
+        Pixels of the items' pictures, or paths of files, which lie in `home`.
+    """
+
+    name: str
+    columns: Columns
+    classes: tuple[str, ...] = ()
+    descriptor: Descriptor | None = None
+    images: Images | None = None
+    home: Path | None = None
+
+
+def create(
+    path: Location,
+    model: Any,
+    X: Any,
+    items: Any,
+    replace: bool,
+    executor: Any,
+    progress: Progress | None,
+    n_jobs: int | None,
+) -> Path | None:
+    """Make a collection; see `Collection.create`. The folder of its pictures comes back."""
+    target = Path(path).expanduser().absolute()
+    _check_target(target, replace)
+    blocks = X if isinstance(X, FolderTable) else open_folder(X) if isinstance(X, str | os.PathLike) else None
+    if blocks is None and executor is not None:
+        raise ValueError("executor is given, but X is in this process; give the path of a folder of blocks.")
+    with _place(target), manifests.locked(target):
+        before = manifests.read(target) if manifests.is_collection(target) else None
+        name = manifests.free_name(target, "model", ".gph")
+        if blocks is None:
+            manifests.sweep(target, before)
+            name = manifests.free_name(target, "model", ".gph")
+        try:
+            loaded = _put_model(model, target / name, n_jobs)
+            if blocks is None:
+                material, rows = _material(X, items, target, loaded, str(name))
+                parts, codes = _encode(target, material, rows, loaded, progress, n_jobs)
+            else:
+                material = _of_blocks(blocks, items, target)
+                parts, codes = _encode_blocks(target, blocks, loaded, name, executor, progress, n_jobs)
+            told = _manifest(target, material, loaded, name, parts)
+            _write_items(target / told.items, told, material, codes)
+            manifests.write(target, told)
+        except BaseException:
+            if blocks is None or not (target / manifests.PARTS / bulk.PLAN).exists():
+                with contextlib.suppress(OSError):
+                    manifests.sweep(target, before)
+            raise
+        manifests.sweep(target, told)
+        files.sync_folder(target.parent)
+    return material.home
+
+
+def _check_target(target: Path, replace: bool) -> None:
+    if target.exists() and not target.is_dir():
+        raise FileExistsError(f"{str(target)!r} is a file; give the name of a folder.")
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"the folder {str(target.parent)!r} does not exist.")
+    if manifests.is_collection(target) and not replace:
+        raise FileExistsError(
+            f"{str(target)!r} is a collection already; give another name, or allow to replace it: replace=True."
+        )
+    if target.is_dir() and not manifests.is_collection(target):
+        ours = ("model", "items", manifests.PARTS, files.PREFIX)
+        if foreign := sorted(path.name for path in target.iterdir() if not path.name.startswith(ours)):
+            raise FileExistsError(f"{str(target)!r} has other files, such as {foreign[0]!r}; give a new or an empty folder.")
+
+
+@contextlib.contextmanager
+def _place(target: Path) -> Iterator[None]:
+    """The folder; if it is new and nothing gets into it, it goes again."""
+    target.mkdir(exist_ok=True)
+    (target / manifests.PARTS).mkdir(exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):
+            (target / manifests.PARTS).rmdir()
+            target.rmdir()
+        raise
+
+
+def _put_model(model: Any, target: Path, n_jobs: int | None) -> Model:
+    """Write the model into the folder, and open it."""
+    if hasattr(model, "save"):
+        model.save(target)
+    else:
+        if not os.path.isfile(model):
+            raise FileNotFoundError(f"model={os.fspath(model)!r} is not there; give a fitted hasher or the file of one.")
+        models.load(model)
+        with files.replacing(target) as file:
+            file.write(Path(model).read_bytes())
+    return models.load(target, n_jobs)
+
+
+def _material(X: Any, items: Any, target: Path, model: Model, label: str) -> tuple[Material, NDArray[Any]]:
+    if not isinstance(X, Source):
+        rows = np.asanyarray(X)
+        if rows.ndim != 2:
+            raise ValueError(f"X has shape {rows.shape}; give rows [n, {model.n_features}].")
+        told = columns.read(items, len(rows))
+        return Material(target.stem, told, _classes(told), model.descriptor), rows
+    descriptors.check_same(model.descriptor, X.descriptor, label, X.name)
+    said: dict[str, Any] = {} if X.ids is None else {"key": X.ids}
+    said |= _labels(X.y, X.classes, len(X.X)) | X.columns
+    home: Path | None = None
+    if X.images is not None and not isinstance(X.images, np.ndarray):
+        home, said["picture"] = _names(X.images, X.folder)
+    told = columns.read(said | columns.lists(items, len(X.X)), len(X.X))
+    name = Path(X.name).name or X.name
+    return Material(name, told, X.classes or _classes(told), X.descriptor, X.images, home), X.X
+
+
+def _of_blocks(table: FolderTable, items: Any, target: Path) -> Material:
+    labels = table.labels()
+    said = {} if labels is None else _labels(labels.y, labels.classes, table.n_rows)
+    told = columns.read(said | columns.lists(items, table.n_rows), table.n_rows)
+    return Material(target.stem, told, _classes(told) if labels is None else labels.classes)
+
+
+def _labels(y: NDArray[Any] | None, classes: tuple[str, ...], n_rows: int) -> dict[str, list[Any]]:
+    """Labels or tags as columns."""
+    if y is None:
+        return {}
+    if len(set(classes)) < len(classes):
+        raise ValueError("classes has a name twice; give every class its own name.")
+    if len(y) != n_rows or y.ndim not in (1, 2):
+        raise ValueError(f"y has shape {y.shape} for {n_rows} rows; give labels [n] or tags [n, c].")
+    if y.ndim == 2:
+        return {"tags": [[classes[column] for column in np.flatnonzero(row)] for row in y]}
+    if len(y) and (int(y.min()) < -1 or int(y.max()) >= len(classes)):
+        raise ValueError(f"y goes from {y.min()} to {y.max()}; give numbers into the {len(classes)} classes, or -1.")
+    names = (*classes, None)  # −1 is the last one
+    return {"label": [names[number] for number in y.tolist()]}
+
+
+def _classes(told: Columns) -> tuple[str, ...]:
+    if "tags" in told.values:
+        named = (name for tags in told.values["tags"] for name in str(tags or "").split(";") if name)
+    else:
+        named = (str(label) for label in told.values.get("label", ()) if label is not None)
+    return tuple(sorted(set(named)))
+
+
+def _names(paths: Any, home: Path | None) -> tuple[Path, list[str | None]]:
+    """The folder of the pictures, and their names in it."""
+    whole = [os.path.abspath(path) for path in paths]
+    root = os.path.abspath(home or os.path.commonpath(map(os.path.dirname, whole)))
+    for path in whole:
+        if not Path(path).is_relative_to(root):
+            raise ValueError(f"images has {path!r}, which is not in the folder {root!r}.")
+    return Path(root), [os.path.relpath(path, root) for path in whole]
+
+
+def _encode(
+    target: Path, material: Material, X: ArrayLike, model: Model, progress: Progress | None, n_jobs: int | None
+) -> tuple[list[PartFile], list[tuple[NDArray[np.int64], NDArray[np.uint8]]]]:
+    """Write one part of all rows; their numbers and codes."""
+    rows: Any = X
+    if not len(rows) or rows.shape[1] != model.n_features:
+        raise ValueError(
+            f"{material.name!r} has rows of shape {rows.shape}; the model takes [n, {model.n_features}]: give data of the "
+            "kind that it was trained with."
+        )
+    tell = None if progress is None else lambda done: progress(done, len(rows))
+    packed = model.encode_pieces((rows[at : at + ROWS] for at in range(0, len(rows), ROWS)), len(rows), tell)
+    keys = material.columns.keys
+    numbers = np.array(keys, np.int64) if keys and isinstance(keys[0], int) else np.arange(len(rows), dtype=np.int64)
+    grouped = bucketing.group(bucketing.to_words(packed, model.n_bits), numbers)
+    name = manifests.free_part(target)
+    return [folder.write_part(target, name, grouped, model.n_bits, model.fingerprint)], [(numbers, packed)]
+
+
+def _encode_blocks(
+    target: Path,
+    table: FolderTable,
+    model: Model,
+    name: str,
+    executor: Any,
+    progress: Progress | None,
+    n_jobs: int | None,
+) -> tuple[list[PartFile], Iterator[tuple[NDArray[np.int64], NDArray[np.uint8]]]]:
+    """Let workers write a part for every block; numbers and codes of each."""
+    place = target / manifests.PARTS
+    made = bulk.make("index", target / name, table, place, executor, progress, n_jobs)
+    parts = []
+    for block in made.plan.blocks:
+        first, last = (block.start, block.stop - 1) if block.n_rows else (0, -1)
+        parts.append(PartFile(f"{manifests.PARTS}/{block.file}", str(block.fingerprint), block.n_rows, first, last))
+
+    def codes() -> Iterator[tuple[NDArray[np.int64], NDArray[np.uint8]]]:
+        for part in parts:
+            found = storage.read_index(target / part.file).buckets
+            order = np.argsort(found.ids, kind="stable")
+            yield found.ids[order], bucketing.to_packed(bucketing.spread(found)[order], model.n_bits)
+
+    return parts, codes()
+
+
+def _manifest(target: Path, material: Material, model: Model, name: str, parts: list[PartFile]) -> Manifest:
+    home = None if material.home is None else Path(os.path.relpath(os.path.realpath(material.home), target)).as_posix()
+    meta = None if material.descriptor is None else material.descriptor.to_meta()
+    items = manifests.free_name(target, "items", ".sqlite")
+    own = (secrets.token_hex(16), files.readable(material.name), model.n_bits, name, model.fingerprint, meta, home)
+    return Manifest(*own, items, 0, tuple(parts))
+
+
+def _write_items(path: Path, told: Manifest, material: Material, codes: Any) -> None:
+    known = material.columns
+    items = Items.create(path, known.layout, told.id)
+    try:
+        done = 0
+        for numbers, packed in codes:
+            rows = slice(done, done + len(numbers))
+            keys = known.keys[rows] if known.keys and known.layout.keys == "text" else None
+            values = {name: cells[rows] for name, cells in known.values.items()}
+            items.fill(numbers.tolist(), packed, material.images is not None, keys, values)
+            if isinstance(material.images, np.ndarray):
+                shape = ",".join(map(str, material.images.shape[1:]))
+                pixels = material.images[rows]
+                items.fill_pictures(
+                    (number, one.tobytes(), shape) for number, one in zip(numbers.tolist(), pixels, strict=True)
+                )
+            if "tags" in values:
+                tagged = zip(values["tags"], numbers.tolist(), strict=True)
+                items.fill_tags((tag, number) for tags, number in tagged for tag in str(tags or "").split(";") if tag)
+            done += len(numbers)
+        items.finish(material.classes)
+    except BaseException:
+        items.close()
+        raise

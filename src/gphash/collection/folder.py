@@ -1,0 +1,249 @@
+"""A collection on disk, opened: its items, and an index of its parts with the changes since.
+
+There is one writer at a time. Readers see what is acknowledged, as of the last look: `refresh` looks again.
+"""
+
+import os
+import threading
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gphash import schema
+from gphash.collection import manifest as manifests
+from gphash.collection.items import Items, Row
+from gphash.collection.manifest import Manifest, PartFile
+from gphash.collection.nearest import nearest
+from gphash.collection.records import Query
+from gphash.collection.stores import Location
+from gphash.container import FormatError
+from gphash.data.descriptors.descriptor import Descriptor
+from gphash.functions import model as models
+from gphash.index import buckets as bucketing
+from gphash.index import storage
+from gphash.index.contents import Contents, Filter, Part
+from gphash.index.hamming_index import HammingIndex
+from gphash.index.rankings import HAMMING, RANKINGS
+from gphash.schema import FaultError
+
+ATTEMPTS = 20
+PENDING, SHARE = 1 << 16, 8  # changes are folded into the parts beyond so many, or this part of all items
+SMALL = 1 << 16  # items of a part that is joined with the next one to be written
+
+
+class Folder:
+    """The files of a collection; threads may share it."""
+
+    def __init__(self, path: Path, writable: bool) -> None:
+        self.path, self.writable = path, writable
+        self.items: Items
+        self.changing = threading.RLock()
+        self.n_changes = 0
+        self._lock = manifests.take_lock(path) if writable else None
+        self._owner = os.getpid()
+        try:
+            self._open()
+            if writable:
+                manifests.sweep(path, self.manifest)
+            self.name = self.manifest.name
+            self.pictures = None if self.manifest.pictures is None else (str(path), self.manifest.pictures)
+        except BaseException:
+            self._unlock()
+            raise
+
+    @classmethod
+    def open(cls, place: Location, writable: bool) -> "Folder":
+        """Open a collection; a FormatError names a file of it that is missing or damaged."""
+        path = Path(os.path.realpath(Path(place).expanduser()))
+        if not manifests.is_collection(path):
+            manifests.read(path)  # which says what is missing
+        return cls(path, writable)
+
+    def _open(self) -> None:
+        """Read what is there; again if a writer has folded changes into the parts meanwhile."""
+        for _ in range(ATTEMPTS):
+            manifest = manifests.read(self.path)
+            try:
+                items = Items.open(self.path / manifest.items, manifest.id, self.writable)
+                try:
+                    version, folded = items.version(), items.folded()
+                    held = self._held(manifest)
+                    place, changed, there, codes = items.changes(manifest.folded)
+                    if folded <= manifest.folded and manifests.read(self.path) == manifest:
+                        self._load_model(manifest)
+                        self.manifest, self.items = manifest, items
+                        self._version, self._place, self._n_pending = version, place, len(changed)
+                        self.index = HammingIndex(held, manifest.n_bits, manifest.fingerprint)
+                        self._apply(changed, there, codes)
+                        return
+                    items.close()
+                except BaseException:
+                    items.close()
+                    raise
+            except (FormatError, FileNotFoundError):
+                if self.writable or manifests.read(self.path) == manifest:
+                    raise
+        raise FormatError(f"the files of {str(self.path)!r} change faster than they can be read.")
+
+    def _load_model(self, manifest: Manifest) -> None:
+        path = self.path / manifest.model
+        if not path.is_file():
+            raise FormatError(f"{str(path)!r} is missing; {manifests.AGAIN}")
+        self.model = models.load(path)
+        with schema.reading(self.path / manifests.NAME, manifests.AGAIN):
+            self.descriptor = Descriptor.from_meta(manifest.descriptor)
+            right = self.descriptor is None or self.descriptor.n_features == self.model.n_features
+            if (self.model.fingerprint, self.model.n_bits) != (manifest.fingerprint, manifest.n_bits) or not right:
+                raise FaultError(f"{manifest.model!r} is not the model that made its codes")
+
+    def _held(self, manifest: Manifest) -> Contents:
+        return Contents(tuple(self._part(one, manifest) for one in manifest.parts) or (storage.nothing(manifest.n_bits),))
+
+    def _part(self, one: PartFile, manifest: Manifest) -> Part:
+        path = self.path / one.file
+        if not path.is_file():
+            raise FormatError(f"{str(path)!r} is missing; {manifests.AGAIN}")
+
+        def load() -> bucketing.Buckets:
+            found = storage.read_index(path)
+            there = (int(found.buckets.ids.min()), int(found.buckets.ids.max())) if found.buckets.n_items else (0, -1)
+            told = (found.fingerprint, found.n_bits, found.model, found.buckets.n_items, *there)
+            if told != (one.fingerprint, manifest.n_bits, manifest.fingerprint, one.n_items, one.first, one.last):
+                raise FormatError(f"{str(path)!r} is not the file that {manifests.NAME} names; {manifests.AGAIN}")
+            return found.buckets
+
+        return Part(load, one.n_items, (one.first, one.last), one.file)
+
+    def _apply(self, changed: NDArray[np.int64], there: NDArray[np.int64], codes: list[bytes]) -> None:
+        """Show changes of items in the index."""
+        packed = np.frombuffer(b"".join(codes), np.uint8).reshape(len(codes), -(-self.manifest.n_bits // 8))
+        self.index.replace(changed, packed, there)
+
+    def nearest(
+        self, queries: list[Query], k: int, ranking: str, radius: int | None, allowed: Filter | None = None
+    ) -> tuple[list[list[int]], list[list[float]]]:
+        """Numbers and distances of the k nearest items of every query."""
+        index = self.index
+        if radius is None or RANKINGS.find(ranking, "ranking") is HAMMING:
+            asked = [query.code if RANKINGS[ranking].needs == "code" else query.probabilities for query in queries]
+            found = index.search(np.stack(asked), k, ranking=ranking, allowed=allowed)
+            ids, distances = found.ids.tolist(), found.distances.tolist()
+            if radius is None:
+                return ids, distances
+            counts = (found.distances <= radius).sum(axis=1).tolist()
+            return [one[:n] for one, n in zip(ids, counts)], [one[:n] for one, n in zip(distances, counts)]
+        pairs = [nearest(index, query, k, ranking, radius, allowed) for query in queries]
+        return [ids.tolist() for ids, _ in pairs], [distances.tolist() for _, distances in pairs]
+
+    def refresh(self) -> None:
+        """For a reader: see what a writer has acknowledged since."""
+        if self.writable:
+            return
+        with self.changing:
+            version = self.items.version()
+            if version == self._version:
+                return
+            self.n_changes += 1
+            if self.items.folded() > self._place or not (self.path / self.manifest.items).exists():
+                before = self.items
+                self._open()
+                before.close()
+                return
+            self._version = version
+            self._place, *found = self.items.changes(self._place)
+            self._apply(*found)
+
+    def add(self, rows: list[Row], pictures: list[bytes | None]) -> list[int]:
+        """Add items, all of them or none, and return their numbers; on return they are on disk."""
+        with self.changing:
+            self._check_writable()
+            numbers = self.items.add(rows, pictures)
+            self._changed(np.array(numbers, np.int64), [row.code for row in rows])
+        return numbers
+
+    def remove(self, numbers: list[int]) -> None:
+        """Remove items that are there; on return, that is on disk."""
+        with self.changing:
+            self._check_writable()
+            self.items.remove(numbers)
+            self._changed(np.array(sorted(numbers), np.int64), [])
+
+    def _changed(self, numbers: NDArray[np.int64], codes: list[bytes]) -> None:
+        self.n_changes += 1
+        order = np.argsort(numbers, kind="stable")
+        self._apply(numbers[order], numbers[order] if codes else numbers[:0], [codes[place] for place in order] if codes else [])
+        self.n_changes += 1
+        self._n_pending += len(numbers)
+        if self._n_pending > max(PENDING, len(self.index) // SHARE):
+            try:
+                self.compact()
+            except (OSError, FormatError) as error:  # the change itself is on disk
+                self._n_pending = 0
+                warnings.warn(f"changes could not be folded into the parts ({error}); nothing is lost", stacklevel=4)
+
+    def compact(self) -> None:
+        """Fold all changes into the parts.
+
+        Parts without removed items stay as they are, unless they are small. Readers keep the files that they have open.
+        """
+        with self.changing:
+            self._check_writable()
+            place, *_ = self.items.changes(self.manifest.folded)
+            kept: list[PartFile] = []
+            joined: list[bucketing.Buckets] = []
+            known = {one.file: one for one in self.manifest.parts}
+            for part in self.index.contents.parts:
+                living = part.marks.total
+                if part.file in known and living == known[part.file].n_items and living >= SMALL:
+                    kept.append(known[part.file])
+                elif living >= SMALL and part.file in known:
+                    kept.append(self._write(part.living))
+                elif living:
+                    joined.append(part.living)
+            if joined:
+                kept.append(self._write(bucketing.merge(*joined)))
+            manifest = self.manifest._replace(parts=tuple(kept), folded=place)
+            if manifest.parts == self.manifest.parts and place == self.manifest.folded:
+                return
+            manifests.write(self.path, manifest)
+            self.manifest, self._n_pending = manifest, 0
+            self.items.forget(place)
+            self._place = place
+            manifests.sweep(self.path, manifest)
+            self.index.contents = self._held(manifest)
+            self.n_changes += 1
+
+    def _write(self, buckets: bucketing.Buckets) -> PartFile:
+        name = manifests.free_part(self.path)
+        return write_part(self.path, name, buckets, self.manifest.n_bits, self.manifest.fingerprint)
+
+    def stamp(self) -> Any:
+        """What differs when the files were changed by somebody else."""
+        return manifests.stamp(self.path)
+
+    def close(self) -> None:
+        """Let another writer have the files."""
+        with self.changing:
+            self.items.close()
+            self._unlock()
+
+    def _unlock(self) -> None:
+        if self._lock is not None and os.getpid() == self._owner:
+            manifests.give_lock(self._lock)
+            self._lock = None
+
+    def _check_writable(self) -> None:
+        if not self.writable:
+            raise ValueError(f"the collection {str(self.path)!r} was opened read-only; open it with writable=True.")
+        if self._lock is None or os.getpid() != self._owner:
+            raise ValueError(f"the collection {str(self.path)!r} is closed, or another process opened it; open it again.")
+
+
+def write_part(folder: Path, name: str, buckets: bucketing.Buckets, n_bits: int, model: str) -> PartFile:
+    """Write a part."""
+    mark = storage.write_index(folder / name, buckets, n_bits, model)
+    first, last = (int(buckets.ids.min()), int(buckets.ids.max())) if buckets.n_items else (0, -1)
+    return PartFile(name, mark, buckets.n_items, first, last)

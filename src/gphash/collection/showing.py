@@ -1,0 +1,131 @@
+"""How items are shown: their values, and their pictures in a form that browsers take.
+
+Pictures are kept in the collection, or they are files in a folder that the collection names.
+"""
+
+import hashlib
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gphash import files
+from gphash.collection.items import Row, Value
+from gphash.collection.records import NoPictureError, Picture
+from gphash.collection.stores import Store
+from gphash.data import pictures
+
+REMEMBERED = 32  # pictures that were made into PNG files, of a few megabytes at most
+MOST_SIDE = 1024  # pixels of these
+# What a browser shows as it is, by the beginning of the file.
+FORMATS = {b"\xff\xd8\xff": "jpeg", b"\x89PNG\r\n\x1a\n": "png", b"GIF87a": "gif", b"GIF89a": "gif"}
+
+
+class Shown:
+    """Pictures of the items of a store."""
+
+    def __init__(self, store: Store, given: Path | None) -> None:
+        self._store = store
+        self.folder, self.hidden = _folders(store, given)
+        self._made: dict[bytes, bytes] = {}
+
+    def has_pictures(self) -> bool:
+        """Whether some item may have a picture."""
+        return self._store.items.has_pictures(self.folder is not None)
+
+    def pictured(self, rows: Mapping[int, Row]) -> set[int]:
+        """Numbers of those items that have a picture."""
+        named = {number for number, row in rows.items() if "picture" in row.values}
+        kept = self._store.items.pictured([number for number in rows if number not in named])
+        return kept | (named if self.folder is not None else set())
+
+    def pixels(self, row: Row, spare: Callable[[int, int], int]) -> NDArray[np.uint8] | None:
+        """The pixels of an item's picture, to be described; None if there are none."""
+        try:
+            stored = self._stored(row)
+            return pictures.open_picture(stored, reduction=spare) if isinstance(stored, bytes) else stored
+        except (NoPictureError, pictures.PictureError):
+            return None
+
+    def picture(self, row: Row, max_pixels: int) -> Picture:
+        """A picture in a form that browsers show: its file if they show that, else a PNG."""
+        stored = self._stored(row)
+        if isinstance(stored, np.ndarray):
+            return Picture(pictures.to_png(stored, MOST_SIDE), "image/png")
+        kind = "webp" if stored[:4] == b"RIFF" and stored[8:12] == b"WEBP" else None
+        kind = kind or next((name for start, name in FORMATS.items() if stored.startswith(start)), None)
+        if kind is not None:
+            return Picture(stored, f"image/{kind}")
+        try:
+            return Picture(self._as_png(stored, max_pixels), "image/png")
+        except pictures.PictureError as error:
+            raise NoPictureError(f"the picture of item {row.key!r} cannot be read: {error}") from error
+
+    def _stored(self, row: Row) -> bytes | NDArray[np.uint8]:
+        """The content of an item's file, or pixels; a NoPictureError if there is neither."""
+        if (kept := self._store.items.picture(row.number)) is not None:
+            return kept
+        if (name := row.values.get("picture")) is None:
+            raise NoPictureError(f"item {row.key!r} has no picture.")
+        if self.folder is None:
+            where = "" if self.hidden is None else f"; give pictures={str(self.hidden)!r} to see it"
+            raise NoPictureError(f"the picture of item {row.key!r} is not in the collection's own folder{where}.")
+        file = _file_of(self.folder, os.fsdecode(os.fsencode(str(name))))
+        try:
+            if (size := file.stat().st_size) > pictures.MAX_BYTES:
+                raise NoPictureError(
+                    f"the picture of item {row.key!r} has {size} bytes, more than {pictures.MAX_BYTES}."
+                )
+            return file.read_bytes()
+        except OSError as error:
+            raise NoPictureError(f"the picture of item {row.key!r} cannot be read: {error}") from error
+
+    def _as_png(self, content: bytes, max_pixels: int) -> bytes:
+        # By the content, as the file may be another one the next time.
+        key = hashlib.sha256(content).digest()
+        if (made := self._made.get(key)) is None:
+            pixels = pictures.open_picture(content, max_pixels, lambda high, wide: max(high, wide) // (2 * MOST_SIDE))
+            made = pictures.to_png(pixels, MOST_SIDE)
+            if len(self._made) >= REMEMBERED:
+                self._made.clear()
+            self._made[key] = made
+        return made
+
+
+def values(row: Row) -> dict[str, Value]:
+    """What is known of an item beside its labels; `name` is that of its picture's file."""
+    shown = {name: value for name, value in row.values.items() if name not in ("label", "tags", "picture")}
+    if "picture" in row.values:
+        shown["name"] = files.readable(str(row.values["picture"]))
+    return shown
+
+
+def _folders(store: Store, given: Path | None) -> tuple[Path | None, Path | None]:
+    """The folder that pictures are shown from, and one that the collection names and that is not shown.
+
+    A collection may come from anywhere, and could name anybody's folder. One inside of it, or beside it, is followed if
+    no link leads out; any other only if whoever opens the collection gives it.
+    """
+    if given is not None:
+        if not given.is_dir():
+            raise ValueError(f"pictures={str(given)!r} is no folder; give the one that the pictures are in.")
+        return Path(os.path.realpath(given)), None
+    if store.pictures is None:
+        return None, None
+    home = Path(os.path.realpath(store.pictures[0]))
+    named = Path(os.path.realpath(home / store.pictures[1]))
+    return (named, None) if named.is_relative_to(home.parent) else (None, named)
+
+
+def _file_of(root: Path, name: str) -> Path:
+    """The file of that name in a folder that is no link; a NoPictureError if there is none, or it leads out."""
+    if "\0" in name or os.path.isabs(name):
+        raise NoPictureError(f"{name!r} is not the name of a file in {str(root)!r}.")
+    target = Path(os.path.realpath(os.path.join(root, name)))
+    if not target.is_relative_to(root):
+        raise NoPictureError(f"{name!r} leads out of {str(root)!r}.")
+    if not target.is_file():
+        raise NoPictureError(f"there is no file {name!r} in {str(root)!r} any more.")
+    return target

@@ -1,0 +1,73 @@
+"""Where a collection is kept: in a folder, or in a database."""
+
+import os
+import re
+from typing import Any, Protocol, TypeAlias
+
+from gphash.collection.items import Row
+from gphash.collection.records import Query
+from gphash.data.descriptors.descriptor import Descriptor
+from gphash.functions.model import Model
+from gphash.registry import Registry
+
+Location: TypeAlias = str | os.PathLike[str]
+
+
+class Store(Protocol):
+    """What a collection needs of the place it is kept in.
+
+    name, model, descriptor
+        Of the collection.
+    index, items
+        Codes by numbers, and what is known of the numbers; see `items.Items` for what they must answer.
+    pictures
+        A folder, and one that is named relative to it; None if the collection names no folder.
+    n_changes, changing
+        What differs after every change, and a lock that holds changes back.
+    """
+
+    name: str
+    model: Model
+    descriptor: Descriptor | None
+    index: Any
+    items: Any
+    pictures: tuple[str, str] | None
+    writable: bool
+    n_changes: int
+    changing: Any
+
+    def nearest(
+        self, queries: list[Query], k: int, ranking: str, radius: int | None, **narrowed: Any
+    ) -> tuple[list[list[int]], list[list[float]]]:
+        """Numbers and distances of the k nearest items of every query."""
+
+    def add(self, rows: list[Row], pictures: list[bytes | None]) -> list[int]:
+        """Add items, all of them or none; on return they are durable."""
+
+    def remove(self, numbers: list[int]) -> None:
+        """Remove items, all of them or none; on return that is durable."""
+
+    def compact(self) -> None:
+        """Tidy up."""
+
+    def refresh(self) -> None:
+        """See what others have changed."""
+
+    def stamp(self) -> Any:
+        """What differs when others have changed something."""
+
+    def close(self) -> None:
+        """Release everything."""
+
+
+STORES: Registry[Any] = Registry(
+    "store",
+    {"folder": "gphash.collection.folder:Folder", "postgresql": "gphash.collection.database:Database"},
+)
+
+
+def open_store(place: Location, writable: bool) -> Store:
+    """Open a folder, or an address that begins with the name of a kind of store and "://"."""
+    address = re.match(r"(\w+)://", place) if isinstance(place, str) else None
+    store: Store = STORES.find(address[1] if address else "folder", "path").open(place, writable)
+    return store
