@@ -50,7 +50,8 @@ def test_many_items_are_not_looked_for_where_few_can_be():
 
 @pytest.mark.parametrize("most", [1, 5, 64, 10**6])
 def test_batches_hold_whole_levels_in_order(most, monkeypatch):
-    monkeypatch.setattr(queries, "BATCHES", (1, 4))
+    monkeypatch.setattr(queries, "BATCH", 1)
+    monkeypatch.setattr(queries, "GROWTH", 4)
     weights = np.array([3, 1, 0, 2, 3, 5])
     mode = packing.pack(np.array([[1, 0, 0, 1, 1, 0]]))[0]
     every = {}

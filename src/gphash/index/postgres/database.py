@@ -82,39 +82,30 @@ CONDITION_ERRORS: tuple[tuple[Any, type[Exception], str], ...] = (
 )
 
 
-@contextlib.contextmanager
-def telling(where: str | None, **about: Any) -> Iterator[None]:
-    """Errors of the database in words of this package, which say what they are about."""
-    try:
-        yield
-    except psycopg.Error as error:
-        known = ERRORS if where is None else (*CONDITION_ERRORS, *ERRORS)
-        # The server's own errors have a class each; this one comes from the client's side of the connection.
-        kind = errors.AdminShutdown if type(error) is psycopg.OperationalError else type(error)
-        made, text = next((made, text) for kinds, made, text in known if issubclass(kind, kinds))
-        raise made(text.format(told=_first_line(error), where=where, **about)) from error
-
-
 class Server:
     """Connections to one database, which wait so many seconds for somebody else's lock.
 
-    A connection string of "" means what the environment says.
+    A connection string of "" means what the environment says. Errors say what they are `about`.
     """
 
-    def __init__(self, conninfo: Any, lock_timeout: Any) -> None:
+    def __init__(self, conninfo: Any, lock_timeout: Any, **about: str) -> None:
         if not isinstance(conninfo, str):
             raise ValueError(f"conninfo is of type {type(conninfo).__name__}; give a connection string.")
         if isinstance(lock_timeout, bool) or not isinstance(lock_timeout, int | float) or not 0 < lock_timeout < 1e6:
             raise ValueError(f"lock_timeout={lock_timeout!r}; give seconds, more than 0.")
-        self.lock_timeout = float(lock_timeout)
+        self._lock_timeout = float(lock_timeout)
+        self._about = about
         self._conninfo = conninfo
         self._pool: ConnectionPool[Any] | None = None
         self._owner = os.getpid()
         self._opening = threading.Lock()
 
     @contextlib.contextmanager
-    def connection(self, level: IsolationLevel | None = None) -> Iterator[Connection[Any]]:
-        """A connection, in a transaction if there is a level; without one, statements take effect one by one."""
+    def connection(self, level: IsolationLevel | None = None, where: str | None = None) -> Iterator[Connection[Any]]:
+        """A connection, in a transaction if there is a level; without one, statements take effect one by one.
+
+        Errors of the database come in words of this package; a condition may be at fault.
+        """
         try:
             with self._opened().connection() as connection:
                 if level is None:
@@ -126,6 +117,13 @@ class Server:
         except PoolTimeout:
             self._reach()  # which says why, if no server answers
             raise StoreError(f"all {MOST} connections of this store are in use; ask with fewer threads.") from None
+        except psycopg.Error as error:
+            known = ERRORS if where is None else (*CONDITION_ERRORS, *ERRORS)
+            # The server's own errors have a class each; this one comes from the client's side of the connection.
+            kind = errors.AdminShutdown if type(error) is psycopg.OperationalError else type(error)
+            made, text = next((made, text) for kinds, made, text in known if issubclass(kind, kinds))
+            told = text.format(told=_first_line(error), where=where, lock_timeout=self._lock_timeout, **self._about)
+            raise made(told) from error
 
     def close(self) -> None:
         """Close all connections; the next one that is asked for is opened again."""
@@ -174,7 +172,7 @@ class Server:
 
     def _configure(self, connection: Connection[Any]) -> None:
         # Nothing is for ever, which is what 0 milliseconds would mean.
-        for name, value in (SETTINGS | {"lock_timeout": f"{math.ceil(self.lock_timeout * 1000)}"}).items():
+        for name, value in (SETTINGS | {"lock_timeout": f"{math.ceil(self._lock_timeout * 1000)}"}).items():
             connection.execute("SELECT set_config(%s, %s, false)", (name, value))
         connection.adapters.register_dumper(np.ndarray, _ArrayDumper)
         for number in (wire.BIGINTS, wire.BITS):

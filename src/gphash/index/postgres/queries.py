@@ -6,7 +6,6 @@ values within that of the query's part. A code of up to 16 bits is one part, and
 Searches give rows of a cost, ascending, and ids in no order, as statements do.
 """
 
-import heapq
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any, NamedTuple, TypeAlias
@@ -30,7 +29,7 @@ CLUSTERED = 4  # times as many codes share a part with a query as would if codes
 WORTH = 8  # codes read in order take as long as one that is looked up
 SHARED = 4  # items a code, from which on codes are read rather than items
 LEAST, SHARE, MOST = 64, 64, 1 << 13  # codes probed for an expected distance: at least, one in so many, at most
-BATCHES = (64, 512, 4096)  # codes that are probed before the next look at what they hold
+BATCH, GROWTH = 64, 8  # codes that are probed before the first look at what they hold, and how many times as many next
 
 Numbers: TypeAlias = NDArray[np.int64]
 Rows: TypeAlias = list[tuple[Any, ...]]
@@ -101,6 +100,8 @@ def _pages(view: View, template: str, first: Any, start: Callable[[NDArray[Any]]
 
 def nearest(view: View, known: Sizes, query: Octets, k: int) -> Rows:
     """What holds the k nearest items of a packed query, [bytes]."""
+    if not k:
+        return []
     for radius in steps(view.n_bits, known, k):
         found = _looked_up(view, query, radius, k)
         if _n_ids(found) >= k:
@@ -145,12 +146,14 @@ def likeliest(view: View, known: Sizes, mode: Octets, weights: Numbers, k: int, 
     `mode` is the likeliest code, packed, [bytes], and `weights` are the costs of bits that differ from it, [m].
     """
     there: Rows = []
-    if 0 < k <= known.n_codes // WORTH:
+    if not k:
+        return there
+    if k <= known.n_codes // WORTH:
         for codes, costs in batches(mode, weights, min(LEAST + known.n_codes // SHARE, MOST)):
             there += _held(view, codes, costs, k)
             if _n_ids(there) >= k:
                 return there
-    return rank()(mode, weights, k) if k else []
+    return rank()(mode, weights, k)
 
 
 def ranker(view: View) -> Rank:
@@ -251,35 +254,30 @@ def batches(mode: Octets, weights: Numbers, most: int) -> Iterator[tuple[Octets,
     A batch holds all codes of its costs; those of a cost that would go beyond `most` are left out. `mode` is the
     likeliest code, packed, [bytes], and `weights` are the costs of bits that differ from it, [m].
     """
-    order = np.argsort(weights, kind="stable")
-    steps, bits, sizes = weights[order].tolist(), packing.unpack(mode[None], len(weights)), iter(BATCHES)
-    # Every set of flipped bits comes once: the last flipped bit moves on, or the next one is flipped as well.
-    waiting: list[tuple[int, tuple[int, ...]]] = [(0, ())]
-    found: list[tuple[int, tuple[int, ...]]] = []
-    size = next(sizes)
-    while waiting and most >= 0:
-        if len(found) >= size and waiting[0][0] > found[-1][0]:
-            yield _flipped(bits, order, found)
-            found, size = [], next(sizes, BATCHES[-1])
-        cost, places = heapq.heappop(waiting)
-        found.append((cost, places))
-        most -= 1
-        last = places[-1] if places else -1
-        if last + 1 < len(steps):
-            heapq.heappush(waiting, (cost + steps[last + 1], (*places, last + 1)))
-            if places:
-                heapq.heappush(waiting, (cost - steps[last] + steps[last + 1], (*places[:-1], last + 1)))
-    if most < 0:
-        found = [one for one in found if one[0] < found[-1][0]]
-    if found:
-        yield _flipped(bits, order, found)
+    size, last = min(BATCH, most), -1
+    while True:
+        codes, costs = _cheapest(mode, weights, size)
+        if (fresh := costs > last).any():
+            yield codes[fresh], costs[fresh]
+            last = costs[-1]
+        if size == most:
+            return
+        size = min(GROWTH * size, most)
 
 
-def _flipped(bits: Octets, order: NDArray[Any], flips: list[tuple[int, tuple[int, ...]]]) -> tuple[Octets, Numbers]:
-    flipped = np.repeat(bits, len(flips), axis=0)
-    for row, (_, places) in enumerate(flips):
-        flipped[row, order[list(places)]] ^= 1
-    return packing.pack(flipped), np.array([cost for cost, _ in flips], np.int64)
+def _cheapest(mode: Octets, weights: Numbers, n: int) -> tuple[Octets, Numbers]:
+    """The n codes of least cost, in its order, less those of the last cost if there are more of it."""
+    codes, costs = mode[None], np.zeros(1, np.int64)
+    for bit in np.argsort(weights, kind="stable").tolist():
+        if len(costs) > n and weights[bit] >= costs[n]:
+            break
+        flipped = codes.copy()
+        flipped[:, bit // 8] ^= 128 >> bit % 8
+        costs = np.concatenate([costs, costs + weights[bit]])
+        order = np.argsort(costs, kind="stable")[: n + 1]
+        codes, costs = np.concatenate([codes, flipped])[order], costs[order]
+    whole = costs < costs[n] if len(costs) > n else np.ones(len(costs), bool)
+    return codes[whole], costs[whole]
 
 
 # Changing, each within the transaction that the connection is in
@@ -292,7 +290,7 @@ def create(view: View, model: str | None, packed: Octets, ids: Numbers, progress
     view.rows(sql.WRITE_META, version=sql.VERSION, n_bits=view.n_bits, model=model)
     view.copy(sql.LOAD_ITEMS, wire.rows((ids, wire.elements(packed, view.n_bits)), progress))
     view.copy(sql.LOAD_CODES, wire.rows(_counted(packed, view.n_bits), progress))
-    for template in (*sql.KEYS, *sql.indexes(view.n_bits)):
+    for template in sql.indexes(view.n_bits):
         view.rows(template)
 
 

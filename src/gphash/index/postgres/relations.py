@@ -36,7 +36,11 @@ CREATE = (
 # Rows of tables that nobody else can see yet; keys and indexes are made when the rows are there.
 LOAD_ITEMS = "COPY {items} (id, code) FROM STDIN (FORMAT binary, FREEZE)"
 LOAD_CODES = "COPY {codes} (code, n) FROM STDIN (FORMAT binary, FREEZE)"
-KEYS = ("ALTER TABLE {codes} ADD PRIMARY KEY (code)", "ALTER TABLE {items} ADD PRIMARY KEY (id)")
+INDEXES = (
+    "ALTER TABLE {codes} ADD PRIMARY KEY (code)",
+    "ALTER TABLE {items} ADD PRIMARY KEY (id)",
+    "CREATE INDEX ON {items} (code, id)",
+)
 DROP = "DROP TABLE {items}, {codes}, {meta}"
 WRITE_META = "INSERT INTO {meta} (version, n_bits, model) VALUES (%(version)s, %(n_bits)s, %(model)s)"
 READ_META = "SELECT to_jsonb(told) FROM {meta} AS told"  # all columns, of which another version has others
@@ -268,10 +272,10 @@ def parts(n_bits: int) -> list[tuple[int, int]]:
 
 
 def indexes(n_bits: int) -> list[str]:
-    """Statements that make the indexes beside the keys."""
+    """Statements that make keys and indexes."""
     n_parts = len(parts(n_bits))
     by_part = [f"CREATE INDEX ON {{codes}} (({_part(n_bits, number)}))" for number in range(n_parts)]
-    return ["CREATE INDEX ON {items} (code, id)", *(by_part if n_parts > 1 else [])]
+    return [*INDEXES, *(by_part if n_parts > 1 else [])]
 
 
 def _part(n_bits: int, number: int) -> str:
