@@ -29,6 +29,10 @@ class DataError(ValueError):
     """A file is there, but truncated, altered, unsafe or not what it should be; the message names it."""
 
 
+class LockedError(RuntimeError):
+    """Somebody else is writing."""
+
+
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str], like: Path | None = None) -> Iterator[BinaryIO]:
     """Open a file that takes the place of `path` when it is complete and safely on disk.

@@ -106,7 +106,9 @@ def _check_target(target: Path, replace: bool) -> None:
     if target.is_dir() and not manifests.is_collection(target):
         ours = ("model", "items", manifests.PARTS, files.PREFIX)
         if foreign := sorted(path.name for path in target.iterdir() if not path.name.startswith(ours)):
-            raise FileExistsError(f"{str(target)!r} has other files, such as {foreign[0]!r}; give a new or an empty folder.")
+            raise FileExistsError(
+                f"{str(target)!r} has other files, such as {foreign[0]!r}; give a new or an empty folder."
+            )
 
 
 @contextlib.contextmanager
@@ -129,7 +131,9 @@ def _put_model(model: Any, target: Path, n_jobs: int | None) -> Model:
         model.save(target)
     else:
         if not os.path.isfile(model):
-            raise FileNotFoundError(f"model={os.fspath(model)!r} is not there; give a fitted hasher or the file of one.")
+            raise FileNotFoundError(
+                f"model={os.fspath(model)!r} is not there; give a fitted hasher or the file of one."
+            )
         models.load(model)
         with files.replacing(target) as file:
             file.write(Path(model).read_bytes())
@@ -145,7 +149,7 @@ def _material(X: Any, items: Any, target: Path, model: Model, label: str) -> tup
         return Material(target.stem, told, _classes(told), model.descriptor), rows
     descriptors.check_same(model.descriptor, X.descriptor, label, X.name)
     said: dict[str, Any] = {} if X.ids is None else {"key": X.ids}
-    said |= _labels(X.y, X.classes, len(X.X)) | X.columns
+    said |= _labels(X.y, X.classes, len(X.X)) | getattr(X, "columns", {})
     home: Path | None = None
     if X.images is not None and not isinstance(X.images, np.ndarray):
         home, said["picture"] = _names(X.images, X.folder)

@@ -114,7 +114,9 @@ def read_plan(folder: str | os.PathLike[str]) -> Plan:
         found = tuple(BlockFile(**one) for one in told["blocks"])
         for one, before in zip(found, (0, *(block.stop for block in found)), strict=False):
             if one.start != before or one.stop < one.start or Path(one.file).name != one.file:
-                raise FaultError(f"its block {one.name!r} does not follow the one before it, or is no file of the folder")
+                raise FaultError(
+                    f"its block {one.name!r} does not follow the one before it, or is no file of the folder"
+                )
         return Plan(told["kind"], told["model"], told["n_bits"], told["source"], found)
 
 

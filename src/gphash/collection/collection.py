@@ -118,6 +118,7 @@ class Collection:
         self.close()
 
     def __len__(self) -> int:
+        self._store.refresh()
         return len(self._store.index)
 
     def __repr__(self) -> str:

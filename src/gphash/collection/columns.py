@@ -66,8 +66,10 @@ def fit(columns: Columns, layout: Layout) -> Columns:
             known = ", ".join((*SAID, *layout.columns))
             raise ValueError(f"items has a column {name!r} that the collection does not have; its columns are {known}.")
         there = layout.columns[name]
-        if kind != there and not (kind == "integer" and there == "real") and any(
-            cell is not None for cell in columns.values[name]
+        if (
+            kind != there
+            and not (kind == "integer" and there == "real")
+            and any(cell is not None for cell in columns.values[name])
         ):
             raise ValueError(f"items[{name!r}] is {kind}, and the collection's column is {there}; give {there} values.")
     if columns.keys is not None and columns.layout.keys != layout.keys:
@@ -96,7 +98,9 @@ def check_label(name: str, text: Any) -> str:
     """A label or tag."""
     right = isinstance(text, str) and text.strip() and text.isprintable() and len(text) <= LONGEST_LABEL
     if not right or (name == "tags" and ";" in text):
-        raise ValueError(f"{name} has {text!r}; give names of 1 to {LONGEST_LABEL} printable letters, in tags without ';'.")
+        raise ValueError(
+            f"{name} has {text!r}; give names of 1 to {LONGEST_LABEL} printable letters, in tags without ';'."
+        )
     return str(text)
 
 
@@ -180,7 +184,9 @@ def _typed(cells: Sequence[Value], kind: str) -> list[Value]:
 def _keys(cells: list[Value]) -> list[Key]:
     kinds = {type(cell) for cell in cells}
     if len(kinds) > 1 or not kinds <= {int, str}:
-        odd = next((cell for cell in cells if type(cell) is not type(cells[0]) or not isinstance(cell, int | str)), None)
+        odd = next(
+            (cell for cell in cells if type(cell) is not type(cells[0]) or not isinstance(cell, int | str)), None
+        )
         raise ValueError(f"items['key'] has {odd!r}; give a text to every item, or a whole number to every item.")
     if len(set(cells)) < len(cells):
         seen: set[Value] = set()
@@ -196,5 +202,7 @@ def _tags(cell: Any) -> str | None:
     if cell is None or (isinstance(cell, float) and math.isnan(cell)):
         return None
     names = cell.split(";") if isinstance(cell, str) else list(cell)
-    distinct = dict.fromkeys(check_label("tags", name.strip() if isinstance(name, str) else name) for name in names if name != "")
+    distinct = dict.fromkeys(
+        check_label("tags", name.strip() if isinstance(name, str) else name) for name in names if name != ""
+    )
     return ";" + "".join(f"{name};" for name in distinct)

@@ -24,7 +24,7 @@ from gphash.data.descriptors.descriptor import Descriptor
 from gphash.functions import model as models
 from gphash.index import buckets as bucketing
 from gphash.index import storage
-from gphash.index.contents import Contents, Filter, Part
+from gphash.index.contents import Contents, Extent, Filter, Part
 from gphash.index.hamming_index import HammingIndex
 from gphash.index.rankings import HAMMING, RANKINGS
 from gphash.schema import FaultError
@@ -100,7 +100,8 @@ class Folder:
                 raise FaultError(f"{manifest.model!r} is not the model that made its codes")
 
     def _held(self, manifest: Manifest) -> Contents:
-        return Contents(tuple(self._part(one, manifest) for one in manifest.parts) or (storage.nothing(manifest.n_bits),))
+        parts = tuple(self._part(one, manifest) for one in manifest.parts)
+        return Contents(parts or (Part(bucketing.empty(manifest.n_bits)),), max(1, len(parts)))
 
     def _part(self, one: PartFile, manifest: Manifest) -> Part:
         path = self.path / one.file
@@ -109,13 +110,12 @@ class Folder:
 
         def load() -> bucketing.Buckets:
             found = storage.read_index(path)
-            there = (int(found.buckets.ids.min()), int(found.buckets.ids.max())) if found.buckets.n_items else (0, -1)
-            told = (found.fingerprint, found.n_bits, found.model, found.buckets.n_items, *there)
+            told = (found.fingerprint, found.n_bits, found.model, found.buckets.n_items, *Part(found.buckets).ends)
             if told != (one.fingerprint, manifest.n_bits, manifest.fingerprint, one.n_items, one.first, one.last):
                 raise FormatError(f"{str(path)!r} is not the file that {manifests.NAME} names; {manifests.AGAIN}")
             return found.buckets
 
-        return Part(load, one.n_items, (one.first, one.last), one.file)
+        return Part(load, file=one.file, extent=Extent(one.n_items, one.first, one.last))
 
     def _apply(self, changed: NDArray[np.int64], there: NDArray[np.int64], codes: list[bytes]) -> None:
         """Show changes of items in the index."""
@@ -174,7 +174,9 @@ class Folder:
     def _changed(self, numbers: NDArray[np.int64], codes: list[bytes]) -> None:
         self.n_changes += 1
         order = np.argsort(numbers, kind="stable")
-        self._apply(numbers[order], numbers[order] if codes else numbers[:0], [codes[place] for place in order] if codes else [])
+        self._apply(
+            numbers[order], numbers[order] if codes else numbers[:0], [codes[place] for place in order] if codes else []
+        )
         self.n_changes += 1
         self._n_pending += len(numbers)
         if self._n_pending > max(PENDING, len(self.index) // SHARE):
@@ -196,7 +198,7 @@ class Folder:
             joined: list[bucketing.Buckets] = []
             known = {one.file: one for one in self.manifest.parts}
             for part in self.index.contents.parts:
-                living = part.marks.total
+                living = part.n_items
                 if part.file in known and living == known[part.file].n_items and living >= SMALL:
                     kept.append(known[part.file])
                 elif living >= SMALL and part.file in known:
@@ -239,11 +241,12 @@ class Folder:
         if not self.writable:
             raise ValueError(f"the collection {str(self.path)!r} was opened read-only; open it with writable=True.")
         if self._lock is None or os.getpid() != self._owner:
-            raise ValueError(f"the collection {str(self.path)!r} is closed, or another process opened it; open it again.")
+            raise ValueError(
+                f"the collection {str(self.path)!r} is closed, or another process opened it; open it again."
+            )
 
 
 def write_part(folder: Path, name: str, buckets: bucketing.Buckets, n_bits: int, model: str) -> PartFile:
     """Write a part."""
     mark = storage.write_index(folder / name, buckets, n_bits, model)
-    first, last = (int(buckets.ids.min()), int(buckets.ids.max())) if buckets.n_items else (0, -1)
-    return PartFile(name, mark, buckets.n_items, first, last)
+    return PartFile(name, mark, buckets.n_items, *Part(buckets).ends)

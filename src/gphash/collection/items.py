@@ -97,9 +97,7 @@ class Items:
         with telling(path):
             connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             key = ", key TEXT NOT NULL UNIQUE" if layout.keys == "text" else ""
-            columns = "".join(
-                f", {quoted(name)} {layout.columns.get(name, 'text').upper()}" for name in layout.values
-            )
+            columns = "".join(f", {quoted(name)} {layout.columns.get(name, 'text').upper()}" for name in layout.values)
             for statement in (
                 *(f"PRAGMA application_id = {APPLICATION}", f"PRAGMA user_version = {FORMAT}"),
                 *("PRAGMA journal_mode = OFF", "PRAGMA synchronous = OFF", "BEGIN"),
@@ -244,7 +242,9 @@ class Items:
 
     def labelled(self, name: str) -> NDArray[np.int64]:
         """Numbers of the items with a label or tag, ascending."""
-        statement = "SELECT number FROM items WHERE label = ? UNION SELECT number FROM tags WHERE tag = ? ORDER BY number"
+        statement = (
+            "SELECT number FROM items WHERE label = ? UNION SELECT number FROM tags WHERE tag = ? ORDER BY number"
+        )
         with self._reading() as ask:
             return np.array([number for (number,) in ask(statement, (name, name))], np.int64)
 
@@ -397,7 +397,9 @@ def telling(path: Path, layout: Layout | None = None) -> Iterator[None]:
     try:
         yield
     except sqlite3.IntegrityError as error:
-        raise KnownKeyError("a key is in the collection already, or given twice; remove it first, or give another.") from error
+        raise KnownKeyError(
+            "a key is in the collection already, or given twice; remove it first, or give another."
+        ) from error
     except sqlite3.OperationalError as error:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code == sqlite3.SQLITE_FULL:

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from gphash import files, schema
 from gphash.codes.packing import MOST_BITS
 from gphash.container import FormatError
+from gphash.files import LockedError
 from gphash.schema import Digest, Each, FaultError, Maybe, Name, Named, Record, Text, Whole
 from gphash.version import __version__
 
@@ -40,10 +41,6 @@ TOLD = Record(
         **{"items": Name(), "folded": Whole(), "parts": Each(PART), "checksum": Digest()},
     }
 )
-
-
-class LockedError(RuntimeError):
-    """Somebody else is writing."""
 
 
 class PartFile(NamedTuple):

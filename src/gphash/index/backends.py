@@ -8,7 +8,6 @@ import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -264,7 +263,6 @@ BACKENDS: Registry[type[Index]] = Registry(
     "index",
     {
         "file": "gphash.index.hamming_index:HammingIndex",
-        "folder": "gphash.index.parts:PartedIndex",
         "postgresql": "gphash.index.postgres.postgres_index:PostgresIndex",
     },
 )
@@ -276,11 +274,10 @@ def open_index(place: str | os.PathLike[str], **options: Any) -> Index:
     Parameters
     ----------
     place
-        A file, a folder of parts, or an address that begins with the name of a back end and "://", such as
+        A file, or an address that begins with the name of a back end and "://", such as
         "postgresql://me@localhost/shop#photos", the store `photos` of a database.
     options
         As the back end's own `open` has them.
     """
     address = re.match(r"(\w+)://", str(place)) if isinstance(place, str) else None
-    name = address[1] if address else "folder" if Path(place).is_dir() else "file"
-    return BACKENDS.find(name, "place").open(place, **options)
+    return BACKENDS.find(address[1] if address else "file", "place").open(place, **options)

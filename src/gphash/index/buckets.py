@@ -88,6 +88,11 @@ def build(codes: Words, starts: NDArray[Any], ids: Ids) -> Buckets:
     return Buckets(*views)
 
 
+def empty(n_bits: int) -> Buckets:
+    """No buckets at all."""
+    return group(to_words(np.empty((0, -(-n_bits // 8)), np.uint8), n_bits), np.empty(0, np.int64))
+
+
 def keep(buckets: Buckets, kept: NDArray[np.bool_]) -> Buckets:
     """The buckets with some of their items only; `kept` has a mark for every place in `ids`."""
     if kept.all():

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from gphash.files import LockedError
 from gphash.index.postgres import wire
-from gphash.index.storage import LockedError
 
 try:
     import psycopg

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gphash.container import FormatError
+from gphash.files import LockedError
 from gphash.index import checks, rankings
 from gphash.index.backends import Ball, Index, Neighbours, Stats
 from gphash.index.contents import Allowed
@@ -21,7 +22,6 @@ from gphash.index.postgres.queries import Sizes
 from gphash.index.postgres.relations import Condition, Meta, Options, Tables, View
 from gphash.index.postgres.wire import Progress
 from gphash.index.rankings import EXPECTED, HAMMING, Ranking
-from gphash.index.storage import LockedError
 
 FRESH = 60.0  # seconds that an estimate of the number of codes holds
 ATTEMPTS = 10
