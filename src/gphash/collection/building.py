@@ -3,7 +3,7 @@
 import contextlib
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -63,35 +63,75 @@ def create(
 ) -> Path | None:
     """Make a collection; see `Collection.create`. The folder of its pictures comes back."""
     target = Path(path).expanduser().absolute()
-    _check_target(target, replace)
     blocks = X if isinstance(X, FolderTable) else open_folder(X) if isinstance(X, str | os.PathLike) else None
     if blocks is None and executor is not None:
         raise ValueError("executor is given, but X is in this process; give the path of a folder of blocks.")
+    with making(target, replace, resumable=blocks is not None) as made:
+        loaded = put_model(model, target / made.model, n_jobs)
+        if blocks is None:
+            material, rows = _material(X, items, target, loaded)
+            parts, codes = _encode(target, material, rows, loaded, progress)
+        else:
+            material = _of_blocks(blocks, items, target)
+            parts, codes = _encode_blocks(target, blocks, loaded, made.model, executor, progress, n_jobs)
+        pixels = material.images if isinstance(material.images, np.ndarray) else None
+        numbers = (number for own, _ in codes for number in own.tolist()) if pixels is not None else ()
+        kept = () if pixels is None else _pixels(numbers, pixels)
+        made.finish(material, loaded, parts, codes, material.images is not None, kept)
+    return material.home
+
+
+class Making(NamedTuple):
+    """A collection that is being made: its folder, the name of its model's file, and what was there before."""
+
+    place: Path
+    model: str
+    before: Manifest | None
+
+    def finish(
+        self,
+        material: Material,
+        model: Model,
+        parts: list[PartFile],
+        codes: Iterable[tuple[NDArray[np.int64], NDArray[np.uint8]]],
+        described: bool | Sequence[bool],
+        pictures: Iterable[tuple[int, bytes, str | None]],
+    ) -> None:
+        """Write items with their numbers and codes, and at last the manifest: from then on, the collection is there."""
+        home = material.home
+        beside = None if home is None else Path(os.path.relpath(os.path.realpath(home), self.place)).as_posix()
+        meta = None if material.descriptor is None else material.descriptor.to_meta()
+        name, belongs = manifests.free_name(self.place, "items", ".sqlite"), secrets.token_hex(16)
+        items = Items.create(self.place / name, material.columns.layout, belongs)
+        try:
+            _fill(items, material.columns, codes, described)
+            items.fill_pictures(pictures)
+            items.finish(material.classes)
+        except BaseException:
+            items.close()
+            raise
+        own = (belongs, files.readable(material.name), model.n_bits, self.model, model.fingerprint, meta, beside)
+        told = Manifest(*own, name, 0, tuple(parts))
+        manifests.write(self.place, told)
+        manifests.sweep(self.place, told)
+        files.sync_folder(self.place.parent)
+
+
+@contextlib.contextmanager
+def making(target: Path, replace: bool, resumable: bool = False) -> Iterator[Making]:
+    """Make a collection in a folder that nobody else writes to; until it is finished, an old one stays as it is."""
+    _check_target(target, replace)
     with _place(target), manifests.locked(target):
         before = manifests.read(target) if manifests.is_collection(target) else None
-        name = manifests.free_name(target, "model", ".gph")
-        if blocks is None:
+        if not resumable:
             manifests.sweep(target, before)
-            name = manifests.free_name(target, "model", ".gph")
         try:
-            loaded = _put_model(model, target / name, n_jobs)
-            if blocks is None:
-                material, rows = _material(X, items, target, loaded, str(name))
-                parts, codes = _encode(target, material, rows, loaded, progress, n_jobs)
-            else:
-                material = _of_blocks(blocks, items, target)
-                parts, codes = _encode_blocks(target, blocks, loaded, name, executor, progress, n_jobs)
-            told = _manifest(target, material, loaded, name, parts)
-            _write_items(target / told.items, told, material, codes)
-            manifests.write(target, told)
+            yield Making(target, manifests.free_name(target, "model", ".gph"), before)
         except BaseException:
-            if blocks is None or not (target / manifests.PARTS / bulk.PLAN).exists():
+            if not resumable:
                 with contextlib.suppress(OSError):
                     manifests.sweep(target, before)
             raise
-        manifests.sweep(target, told)
-        files.sync_folder(target.parent)
-    return material.home
 
 
 def _check_target(target: Path, replace: bool) -> None:
@@ -125,29 +165,26 @@ def _place(target: Path) -> Iterator[None]:
         raise
 
 
-def _put_model(model: Any, target: Path, n_jobs: int | None) -> Model:
-    """Write the model into the folder, and open it."""
+def put_model(model: Any, target: Path, n_jobs: int | None = -1) -> Model:
+    """Write a model into the folder, a fitted hasher, a file or its content, and open it."""
     if hasattr(model, "save"):
         model.save(target)
+    elif not isinstance(model, bytes) and not os.path.isfile(model):
+        raise FileNotFoundError(f"model={os.fspath(model)!r} is not there; give a fitted hasher or the file of one.")
     else:
-        if not os.path.isfile(model):
-            raise FileNotFoundError(
-                f"model={os.fspath(model)!r} is not there; give a fitted hasher or the file of one."
-            )
-        models.load(model)
         with files.replacing(target) as file:
-            file.write(Path(model).read_bytes())
+            file.write(model if isinstance(model, bytes) else Path(model).read_bytes())
     return models.load(target, n_jobs)
 
 
-def _material(X: Any, items: Any, target: Path, model: Model, label: str) -> tuple[Material, NDArray[Any]]:
+def _material(X: Any, items: Any, target: Path, model: Model) -> tuple[Material, NDArray[Any]]:
     if not isinstance(X, Source):
         rows = np.asanyarray(X)
         if rows.ndim != 2:
             raise ValueError(f"X has shape {rows.shape}; give rows [n, {model.n_features}].")
         told = columns.read(items, len(rows))
         return Material(target.stem, told, _classes(told), model.descriptor), rows
-    descriptors.check_same(model.descriptor, X.descriptor, label, X.name)
+    descriptors.check_same(model.descriptor, X.descriptor, "model.gph", X.name)
     said: dict[str, Any] = {} if X.ids is None else {"key": X.ids}
     said |= _labels(X.y, X.classes, len(X.X)) | getattr(X, "columns", {})
     home: Path | None = None
@@ -200,7 +237,7 @@ def _names(paths: Any, home: Path | None) -> tuple[Path, list[str | None]]:
 
 
 def _encode(
-    target: Path, material: Material, X: ArrayLike, model: Model, progress: Progress | None, n_jobs: int | None
+    target: Path, material: Material, X: ArrayLike, model: Model, progress: Progress | None
 ) -> tuple[list[PartFile], list[tuple[NDArray[np.int64], NDArray[np.uint8]]]]:
     """Write one part of all rows; their numbers and codes."""
     rows: Any = X
@@ -244,35 +281,21 @@ def _encode_blocks(
     return parts, codes()
 
 
-def _manifest(target: Path, material: Material, model: Model, name: str, parts: list[PartFile]) -> Manifest:
-    home = None if material.home is None else Path(os.path.relpath(os.path.realpath(material.home), target)).as_posix()
-    meta = None if material.descriptor is None else material.descriptor.to_meta()
-    items = manifests.free_name(target, "items", ".sqlite")
-    own = (secrets.token_hex(16), files.readable(material.name), model.n_bits, name, model.fingerprint, meta, home)
-    return Manifest(*own, items, 0, tuple(parts))
+def _fill(items: Items, known: Columns, codes: Any, described: bool | Sequence[bool]) -> None:
+    """Write numbers, codes and columns, part by part."""
+    done = 0
+    for numbers, packed in codes:
+        rows = slice(done, done + len(numbers))
+        keys = known.keys[rows] if known.keys is not None and known.layout.keys == "text" else None
+        values = {name: cells[rows] for name, cells in known.values.items()}
+        made = described if isinstance(described, bool) else described[rows]
+        items.fill(numbers.tolist(), packed, made, keys, values)
+        if "tags" in values:
+            tagged = zip(values["tags"], numbers.tolist(), strict=True)
+            items.fill_tags((tag, number) for tags, number in tagged for tag in str(tags or "").split(";") if tag)
+        done += len(numbers)
 
 
-def _write_items(path: Path, told: Manifest, material: Material, codes: Any) -> None:
-    known = material.columns
-    items = Items.create(path, known.layout, told.id)
-    try:
-        done = 0
-        for numbers, packed in codes:
-            rows = slice(done, done + len(numbers))
-            keys = known.keys[rows] if known.keys and known.layout.keys == "text" else None
-            values = {name: cells[rows] for name, cells in known.values.items()}
-            items.fill(numbers.tolist(), packed, material.images is not None, keys, values)
-            if isinstance(material.images, np.ndarray):
-                shape = ",".join(map(str, material.images.shape[1:]))
-                pixels = material.images[rows]
-                items.fill_pictures(
-                    (number, one.tobytes(), shape) for number, one in zip(numbers.tolist(), pixels, strict=True)
-                )
-            if "tags" in values:
-                tagged = zip(values["tags"], numbers.tolist(), strict=True)
-                items.fill_tags((tag, number) for tags, number in tagged for tag in str(tags or "").split(";") if tag)
-            done += len(numbers)
-        items.finish(material.classes)
-    except BaseException:
-        items.close()
-        raise
+def _pixels(numbers: Iterable[int], images: NDArray[np.uint8]) -> Iterator[tuple[int, bytes, str | None]]:
+    shape = ",".join(map(str, images.shape[1:]))
+    return ((number, one.tobytes(), shape) for number, one in zip(numbers, images, strict=True))

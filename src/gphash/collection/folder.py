@@ -232,6 +232,12 @@ class Folder:
             self.items.close()
             self._unlock()
 
+    def __enter__(self) -> "Folder":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def _unlock(self) -> None:
         if self._lock is not None and os.getpid() == self._owner:
             manifests.give_lock(self._lock)

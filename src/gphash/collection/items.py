@@ -34,6 +34,7 @@ Value: TypeAlias = str | int | float | None
 
 FORMAT = 1
 APPLICATION = 0x67706873  # "gphs", in the head of the file
+BATCH = 10_000  # rows that are read at once
 PATIENCE = 10.0  # seconds to wait for somebody else's transaction
 SAID = ("label", "tags", "title", "text", "link", "picture")  # columns that every collection has, all of them texts
 OWN = ("number", "key", "code", "described", "mark")  # columns that nobody else can name
@@ -118,7 +119,7 @@ class Items:
         self,
         numbers: Sequence[int],
         packed: NDArray[np.uint8],
-        described: bool,
+        described: bool | Sequence[bool],
         keys: Sequence[Key] | None,
         columns: Mapping[str, Sequence[Value]],
     ) -> None:
@@ -127,7 +128,8 @@ class Items:
         codes = (octets[place : place + width] for place in range(0, len(octets), width))
         texts = () if keys is None else (keys,)
         values = (columns.get(name) or repeat(None) for name in self.layout.values)
-        rows = zip(numbers, codes, repeat(int(described)), *texts, *values)
+        made = repeat(int(described)) if isinstance(described, bool) else map(int, described)
+        rows = zip(numbers, codes, made, *texts, *values, strict=False)  # what is repeated has no end
         with telling(self.path, self.layout):
             self._connection.executemany(self._insert(), ((*row, _mark(row)) for row in rows))
 
@@ -223,6 +225,26 @@ class Items:
             names = ", ".join(self._names)
             found = ask(f"SELECT {names} FROM items WHERE number IN (SELECT value FROM json_each(?))", _list(numbers))
             return {row[0]: self._row(row) for row in found}
+
+    def all_rows(self) -> Iterator[Row]:
+        """All items, by their numbers."""
+        names, last = ", ".join(self._names), -(2**63)
+        while True:
+            with self._reading() as ask:
+                statement = f"SELECT {names} FROM items WHERE number >= ? ORDER BY number LIMIT {BATCH}"
+                found = [self._row(row) for row in ask(statement, (last,))]
+            yield from found
+            if len(found) < BATCH:
+                return
+            last = found[-1].number + 1
+
+    def all_pictures(self) -> Iterator[tuple[int, bytes, str | None]]:
+        """All pictures that are kept here, by their numbers: number, content, and the shape of pixels."""
+        with self._reading() as ask:
+            numbers = [number for (number,) in ask("SELECT number FROM pictures ORDER BY number")]
+        for number in numbers:
+            with self._reading() as ask:
+                yield ask("SELECT number, content, shape FROM pictures WHERE number = ?", (number,)).fetchone()
 
     def numbers(self, keys: Sequence[Key]) -> dict[Key, int]:
         """Numbers of keys; those that are not there are left out."""
