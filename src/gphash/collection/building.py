@@ -5,7 +5,7 @@ import os
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,6 +26,9 @@ from gphash.functions import model as models
 from gphash.functions.model import Model
 from gphash.index import buckets as bucketing
 from gphash.index import storage
+
+Coded: TypeAlias = tuple[NDArray[np.int64], NDArray[np.uint8]]
+"""Numbers of items, and their packed codes."""
 
 ROWS = 4096  # encoded between two reports of progress
 
@@ -93,7 +96,7 @@ class Making(NamedTuple):
         material: Material,
         model: Model,
         parts: list[PartFile],
-        codes: Iterable[tuple[NDArray[np.int64], NDArray[np.uint8]]],
+        codes: Iterable[Coded],
         described: bool | Sequence[bool],
         pictures: Iterable[tuple[int, bytes, str | None]],
     ) -> None:
@@ -238,13 +241,13 @@ def _names(paths: Any, home: Path | None) -> tuple[Path, list[str | None]]:
 
 def _encode(
     target: Path, material: Material, X: ArrayLike, model: Model, progress: Progress | None
-) -> tuple[list[PartFile], list[tuple[NDArray[np.int64], NDArray[np.uint8]]]]:
+) -> tuple[list[PartFile], Iterable[Coded]]:
     """Write one part of all rows; their numbers and codes."""
     rows: Any = X
     if not len(rows) or rows.shape[1] != model.n_features:
         raise ValueError(
-            f"{material.name!r} has rows of shape {rows.shape}; the model takes [n, {model.n_features}]: give data of the "
-            "kind that it was trained with."
+            f"{material.name!r} has rows of shape {rows.shape}, and the model takes [n, {model.n_features}]; give "
+            "data of the kind that it was trained with."
         )
     tell = None if progress is None else lambda done: progress(done, len(rows))
     packed = model.encode_pieces((rows[at : at + ROWS] for at in range(0, len(rows), ROWS)), len(rows), tell)
@@ -263,7 +266,7 @@ def _encode_blocks(
     executor: Any,
     progress: Progress | None,
     n_jobs: int | None,
-) -> tuple[list[PartFile], Iterator[tuple[NDArray[np.int64], NDArray[np.uint8]]]]:
+) -> tuple[list[PartFile], Iterable[Coded]]:
     """Let workers write a part for every block; numbers and codes of each."""
     place = target / manifests.PARTS
     made = bulk.make("index", target / name, table, place, executor, progress, n_jobs)
@@ -272,7 +275,7 @@ def _encode_blocks(
         first, last = (block.start, block.stop - 1) if block.n_rows else (0, -1)
         parts.append(PartFile(f"{manifests.PARTS}/{block.file}", str(block.fingerprint), block.n_rows, first, last))
 
-    def codes() -> Iterator[tuple[NDArray[np.int64], NDArray[np.uint8]]]:
+    def codes() -> Iterator[Coded]:
         for part in parts:
             found = storage.read_index(target / part.file).buckets
             order = np.argsort(found.ids, kind="stable")

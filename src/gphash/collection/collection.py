@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
+from itertools import repeat
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -12,18 +12,15 @@ from numpy.typing import ArrayLike, NDArray
 from gphash.arrays import Floats
 from gphash.codes import packing
 from gphash.collection import arguments, building, columns, conditions, showing
-from gphash.collection.items import Key, Layout, Row
+from gphash.collection.items import Key, Layout, NewRow, Row
 from gphash.collection.records import Bucket, Hit, Item, Picture, Query, UnknownItemError, bits_of
 from gphash.collection.stores import Location, Store, open_store
 from gphash.data import pictures
 from gphash.data.dataset import Progress
 from gphash.functions.model import Model
-from gphash.index.hamming_index import HammingIndex
 from gphash.index.rankings import RANKINGS
 
 T = TypeVar("T")
-
-FILTERS = 16  # of conditions, kept until something changes
 
 
 class Collection:
@@ -39,7 +36,6 @@ class Collection:
         self.descriptor = store.descriptor
         self.name = store.name
         self._shown = showing.Shown(store, pictures_from)
-        self._forget_filters()
 
     @classmethod
     def create(
@@ -302,13 +298,12 @@ class Collection:
         ranking: str,
         radius: int | None,
     ) -> list[list[Hit]]:
-        narrowed = self._narrowed(condition, label)
         more = k + any(query.key is not None for query in queries)
-        ids, distances = self._store.nearest(queries, more, ranking, radius, **narrowed)
-        rows = self._store.items.rows(sorted({number for found in ids for number in found}))
+        found = self._store.nearest(queries, more, ranking, radius, condition, label)
+        rows = self._store.items.rows(sorted({number for numbers, _ in found for number in numbers}))
         seen = self._seen(rows)
         answer = []
-        for query, numbers, costs in zip(queries, ids, distances, strict=True):
+        for query, (numbers, costs) in zip(queries, found, strict=True):
             hits = []
             for number, cost in zip(numbers, costs, strict=True):
                 item = seen[number]  # a KeyError if it was removed meanwhile
@@ -316,26 +311,6 @@ class Collection:
                     hits.append(Hit(*item, cost, _is_relevant(query.labels, rows[number])))
             answer.append(hits[:k])
         return answer
-
-    def _narrowed(self, condition: conditions.Condition | None, label: str | None) -> dict[str, Any]:
-        if condition is None and label is None:
-            return {}
-        if not isinstance(self._store.index, HammingIndex):
-            return {"condition": condition, "label": label}
-        return {"allowed": self._filter(condition, label)}
-
-    def _forget_filters(self) -> None:
-        # A new cache: what another thread is making for the old state of the index must not get into it.
-        self._filtered = -1
-        self._filter = lru_cache(FILTERS)(self._make_filter)
-
-    def _make_filter(self, condition: conditions.Condition | None, label: str | None) -> Any:
-        items, chosen = self._store.items, []
-        if condition is not None:
-            chosen.append(items.matching(condition))
-        if label is not None:
-            chosen.append(items.labelled(label))
-        return self._store.index.filter(chosen[0] if len(chosen) == 1 else np.intersect1d(*chosen))
 
     def items(self, keys: Iterable[Key]) -> list[Item]:
         """Items by their keys, in that order; an UnknownItemError names one that is not there."""
@@ -403,8 +378,8 @@ class Collection:
         X
             Rows [n, d]; if None, the pictures are described.
         items
-            What is known of them, as for `create`. Keys must be new (KnownKeyError). Whole numbers that are not given go
-            on after the largest there ever was.
+            What is known of them, as for `create`. Keys must be new (KnownKeyError). If they are numbers, they can be
+            left out: the next ones that were never used are taken.
         pictures_of
             The content of a picture's file for each, or None.
         max_pixels
@@ -426,12 +401,11 @@ class Collection:
         told = columns.fit(columns.read(items, len(rows)), self.layout)
         codes = [code.tobytes() for code in self.encode(rows)[0]]
         made = [
-            Row(_number(key), key, code, X is None, {name: cells[place] for name, cells in told.values.items()})
-            for place, (key, code) in enumerate(zip(told.keys or [None] * len(codes), codes, strict=True))
+            NewRow(key, code, X is None, {name: cells[place] for name, cells in told.values.items()})
+            for place, (key, code) in enumerate(zip(told.keys or repeat(None), codes, strict=False))
         ]
         numbers = self._store.add(made, contents)
-        self._forget_filters()
-        return [key for key in told.keys] if told.keys is not None else list(numbers)
+        return list(numbers) if told.keys is None else told.keys
 
     def remove(self, keys: Iterable[Key]) -> None:
         """Remove items, all of them or none; an UnknownItemError names a key that is not there."""
@@ -440,7 +414,6 @@ class Collection:
         asked = list(dict.fromkeys(columns.check_key(key, self.layout) for key in keys))
         with self._store.changing:
             self._store.remove(self._numbers(asked))
-        self._forget_filters()
 
     def compact(self) -> None:
         """Fold all changes into the parts of a folder; searches go on meanwhile."""
@@ -473,22 +446,13 @@ class Collection:
         store = self._store
         store.refresh()
         before = store.n_changes
-        if before != self._filtered:
-            self._forget_filters()
-            self._filtered = before
         # Items may be gone by the time they are looked up, and a filter is for one state of the index.
         with contextlib.suppress(KeyError, ValueError):
             found = read()
             if store.n_changes == before:
                 return found
         with store.changing:
-            self._forget_filters()
             return read()
-
-
-def _number(key: Key | None) -> Any:
-    """The number that an item must have, if its key is one."""
-    return key if isinstance(key, int) else None
 
 
 def _is_relevant(labels: tuple[str, ...], row: Row) -> bool | None:

@@ -1,6 +1,6 @@
 """`where`: one condition on the columns of items, in words that SQLite and PostgreSQL understand alike.
 
-A condition compares columns, values and `?`, each of which stands for one of `params`: ``price < ? and label = 'shoe'``.
+A condition compares columns, values and `?`, each of which stands for one of `params`: ``price < ? or label = 'a'``.
 It is taken apart into tokens and put together again, so that it can be nothing but a condition: no statement, no
 subquery, no comment, no function that is not listed here.
 """
@@ -69,7 +69,7 @@ def _tokens(where: str, known: Mapping[str, str], columns: Mapping[str, str]) ->
         found = TOKEN.match(where, place)
         if found is None:
             raise ValueError(
-                f"where={where!r} has {where[place:].strip()[:10]!r}; give one condition made of columns, values, ? and "
+                f"where={where!r} has {where[place:].strip()[:10]!r}; give one condition, made of columns, values, ?, "
                 f"{', '.join(WORDS)}."
             )
         kind, token, place = str(found.lastgroup), found[str(found.lastgroup)], found.end()

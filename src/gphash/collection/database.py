@@ -23,13 +23,16 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 import numpy as np
 from numpy.typing import NDArray
 
-from gphash.collection.items import SAID, Key, KnownKeyError, Layout, Row, quoted
+from gphash.collection.conditions import Condition
+from gphash.collection.items import SAID, Key, KnownKeyError, Layout, NewRow, Row, quoted
+from gphash.collection.nearest import nearest
 from gphash.collection.records import Query
 from gphash.container import FormatError
 from gphash.data.descriptors.descriptor import Descriptor
 from gphash.functions import model as models
 from gphash.functions.model import Model
 from gphash.index.postgres import queries as statements
+from gphash.index.postgres import relations
 from gphash.index.postgres.database import WRITING, KnownError, sql
 from gphash.index.postgres.postgres_index import PostgresIndex
 
@@ -180,30 +183,28 @@ class Database:
         k: int,
         ranking: str,
         radius: int | None,
-        condition: Any = None,
-        label: str | None = None,
-    ) -> tuple[list[list[int]], list[list[float]]]:
-        """Numbers and distances of the k nearest items of every query."""
-        from gphash.collection.nearest import nearest
-
-        texts, values = [], []
+        condition: Condition | None,
+        label: str | None,
+    ) -> list[tuple[list[int], list[float]]]:
+        """Numbers and distances of the k nearest items of every query, of those that pass a condition."""
+        texts: list[str] = []
+        values: list[Any] = []
         if condition is not None:
             texts.append(f"({condition.postgres()})")
             values += condition.values
         if label is not None:
             texts.append("(label = %s OR strpos(tags, %s) > 0)")
             values += [label, f";{label};"]
-        narrowed = {"where": " AND ".join(texts), "params": values} if texts else {}
-        found = [nearest(self.index, query, k, ranking, radius, **narrowed) for query in queries]
-        return [ids.tolist() for ids, _ in found], [distances.tolist() for _, distances in found]
+        narrowed: dict[str, Any] = {"where": " AND ".join(texts), "params": values} if texts else {}
+        return [*nearest(self.index, queries, k, ranking, radius, **narrowed)]
 
-    def add(self, rows: list[Row], pictures: list[bytes | None]) -> list[int]:
+    def add(self, rows: list[NewRow], pictures: list[bytes | None]) -> list[int]:
         """Add items, all of them or none; on return they are committed."""
         self._check_writable()
         try:
             with self.index.view(WRITING) as view:
                 free = self._next(view.connection, rows)
-                made = [row if row.number is not None else row._replace(number=next(free)) for row in rows]
+                made = [row.numbered(row.key if isinstance(row.key, int) else next(free)) for row in rows]
                 numbers = np.array([row.number for row in made], np.int64)
                 order = np.argsort(numbers, kind="stable")
                 packed = np.stack([np.frombuffer(row.code, np.uint8) for row in made])
@@ -220,9 +221,9 @@ class Database:
         self.n_changes += 1
         return [row.number for row in made]
 
-    def _next(self, connection: Any, rows: list[Row]) -> Iterator[int]:
+    def _next(self, connection: Any, rows: list[NewRow]) -> Iterator[int]:
         """Numbers for new items, which nobody else gets."""
-        own = [row.number for row in rows if row.number is not None]
+        own = [row.key for row in rows if isinstance(row.key, int)]
         missing = len(rows) - len(own)
         statement = "UPDATE {collection} SET next = greatest(next, %s) + %s RETURNING next"
         ((after,),) = self.items.ask(statement, (max(own, default=-1) + 1, missing), connection)
@@ -232,7 +233,7 @@ class Database:
         """Remove items, all of them or none; on return that is committed."""
         self._check_writable()
         with self.index.view(WRITING) as view:
-            packed, there = statements.some(view, np.array(sorted(numbers), np.int64), statements.sql.LOCK_ITEMS)
+            packed, there = statements.some(view, np.array(sorted(numbers), np.int64), relations.LOCK_ITEMS)
             statements.remove(view, packed, there)
             for table in ("rows", "pictures", "tags"):
                 self.items.ask(f"DELETE FROM {{{table}}} WHERE number = ANY(%s)", (list(numbers),), view.connection)
@@ -282,7 +283,8 @@ def create(place: Any, told: dict[str, Any], model: bytes, layout: Layout, sourc
     key = ", key text NOT NULL UNIQUE" if layout.keys == "text" else ""
     made = (
         "CREATE TABLE {collection} (told jsonb NOT NULL, model bytea NOT NULL, next bigint NOT NULL)",
-        f"CREATE TABLE {{rows}} (number bigint PRIMARY KEY, code bytea NOT NULL, described boolean NOT NULL{key}{columns})",
+        "CREATE TABLE {rows} (number bigint PRIMARY KEY, code bytea NOT NULL, described boolean NOT NULL"
+        f"{key}{columns})",
         "CREATE TABLE {pictures} (number bigint PRIMARY KEY, content bytea NOT NULL, shape text)",
         "CREATE TABLE {tags} (tag text, number bigint, PRIMARY KEY (tag, number))",
         "CREATE TABLE {classes} (place bigint GENERATED ALWAYS AS IDENTITY, name text PRIMARY KEY)",

@@ -6,6 +6,7 @@ There is one writer at a time. Readers see what is acknowledged, as of the last 
 import os
 import threading
 import warnings
+from functools import lru_cache, reduce
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from numpy.typing import NDArray
 
 from gphash import schema
 from gphash.collection import manifest as manifests
-from gphash.collection.items import Items, Row
+from gphash.collection.conditions import Condition
+from gphash.collection.items import Items, NewRow
 from gphash.collection.manifest import Manifest, PartFile
 from gphash.collection.nearest import nearest
 from gphash.collection.records import Query
@@ -26,11 +28,11 @@ from gphash.index import buckets as bucketing
 from gphash.index import storage
 from gphash.index.contents import Contents, Extent, Filter, Part
 from gphash.index.hamming_index import HammingIndex
-from gphash.index.rankings import HAMMING, RANKINGS
 from gphash.schema import FaultError
 
 ATTEMPTS = 20
 PENDING, SHARE = 1 << 16, 8  # changes are folded into the parts beyond so many, or this part of all items
+FILTERS = 16  # kept until something changes
 SMALL = 1 << 16  # items of a part that is joined with the next one to be written
 
 
@@ -121,22 +123,29 @@ class Folder:
         """Show changes of items in the index."""
         packed = np.frombuffer(b"".join(codes), np.uint8).reshape(len(codes), -(-self.manifest.n_bits // 8))
         self.index.replace(changed, packed, there)
+        self._forget_filters()
 
     def nearest(
-        self, queries: list[Query], k: int, ranking: str, radius: int | None, allowed: Filter | None = None
-    ) -> tuple[list[list[int]], list[list[float]]]:
+        self,
+        queries: list[Query],
+        k: int,
+        ranking: str,
+        radius: int | None,
+        condition: Condition | None,
+        label: str | None,
+    ) -> list[tuple[list[int], list[float]]]:
         """Numbers and distances of the k nearest items of every query."""
-        index = self.index
-        if radius is None or RANKINGS.find(ranking, "ranking") is HAMMING:
-            asked = [query.code if RANKINGS[ranking].needs == "code" else query.probabilities for query in queries]
-            found = index.search(np.stack(asked), k, ranking=ranking, allowed=allowed)
-            ids, distances = found.ids.tolist(), found.distances.tolist()
-            if radius is None:
-                return ids, distances
-            counts = (found.distances <= radius).sum(axis=1).tolist()
-            return [one[:n] for one, n in zip(ids, counts)], [one[:n] for one, n in zip(distances, counts)]
-        pairs = [nearest(index, query, k, ranking, radius, allowed) for query in queries]
-        return [ids.tolist() for ids, _ in pairs], [distances.tolist() for _, distances in pairs]
+        allowed = None if condition is None and label is None else self._filter(condition, label)
+        return [*nearest(self.index, queries, k, ranking, radius, allowed=allowed)]
+
+    def _forget_filters(self) -> None:
+        # A new cache: what another thread is making for the old state of the index must not get into it.
+        self._filter = lru_cache(FILTERS)(self._make_filter)
+
+    def _make_filter(self, condition: Condition | None, label: str | None) -> Filter:
+        every = [] if condition is None else [self.items.matching(condition)]
+        every += [] if label is None else [self.items.labelled(label)]
+        return self.index.filter(reduce(np.intersect1d, every))
 
     def refresh(self) -> None:
         """For a reader: see what a writer has acknowledged since."""
@@ -153,10 +162,10 @@ class Folder:
                 before.close()
                 return
             self._version = version
-            self._place, *found = self.items.changes(self._place)
-            self._apply(*found)
+            self._place, changed, there, codes = self.items.changes(self._place)
+            self._apply(changed, there, codes)
 
-    def add(self, rows: list[Row], pictures: list[bytes | None]) -> list[int]:
+    def add(self, rows: list[NewRow], pictures: list[bytes | None]) -> list[int]:
         """Add items, all of them or none, and return their numbers; on return they are on disk."""
         with self.changing:
             self._check_writable()
@@ -216,6 +225,7 @@ class Folder:
             self._place = place
             manifests.sweep(self.path, manifest)
             self.index.contents = self._held(manifest)
+            self._forget_filters()
             self.n_changes += 1
 
     def _write(self, buckets: bucketing.Buckets) -> PartFile:

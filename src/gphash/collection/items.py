@@ -9,7 +9,7 @@
 ``state``     which collection this belongs to, and the last change that its parts have
 ============  =======================================================================================================
 
-A change is one transaction, and durable when it ends. Keys are whole numbers, and then the numbers themselves, or texts.
+A change is one transaction, and durable when it ends. Keys are texts, or whole numbers, which are then the numbers.
 """
 
 import contextlib
@@ -18,10 +18,10 @@ import os
 import sqlite3
 import threading
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,6 +64,19 @@ class Row(NamedTuple):
         return () if label is None else (str(label),)
 
 
+class NewRow(NamedTuple):
+    """An item to be added; a key of None is the next whole number there never was."""
+
+    key: Key | None
+    code: bytes
+    described: bool
+    values: dict[str, Value]
+
+    def numbered(self, number: int) -> Row:
+        """The item with its number."""
+        return Row(number, number if self.key is None else self.key, *self[1:])
+
+
 class Layout(NamedTuple):
     """What the table of items looks like: "integer" or "text" keys, and further columns with their types."""
 
@@ -80,6 +93,21 @@ class Layout(NamedTuple):
     def values(self) -> tuple[str, ...]:
         """Columns that an item has values in."""
         return (*SAID, *self.columns)
+
+
+class ItemTable(Protocol):
+    """What a collection asks of its items, wherever they are kept; see `Items`."""
+
+    layout: Layout
+    rows: Callable[[Sequence[int]], dict[int, Row]]
+    all_rows: Callable[[], Iterator[Row]]
+    all_pictures: Callable[[], Iterator[tuple[int, bytes, str | None]]]
+    numbers: Callable[[Sequence[Key]], dict[Key, int]]
+    classes: Callable[[], tuple[str, ...]]
+    count_labels: Callable[[Sequence[int]], dict[str, int]]
+    picture: Callable[[int], bytes | NDArray[np.uint8] | None]
+    pictured: Callable[[Sequence[int]], set[int]]
+    has_pictures: Callable[[bool], bool]
 
 
 class Items:
@@ -193,7 +221,7 @@ class Items:
             return int(ask("SELECT folded FROM state").fetchone()[0])
 
     def changes(self, after: int) -> tuple[int, NDArray[np.int64], NDArray[np.int64], list[bytes]]:
-        """Changes after some place: the last place, numbers that changed, those of them that are there, and their codes.
+        """Changes after some place: the last place, numbers that changed, those that are there now, and their codes.
 
         Numbers are ascending.
         """
@@ -307,16 +335,15 @@ class Items:
                 return True
             return named and ask("SELECT 1 FROM items WHERE picture IS NOT NULL LIMIT 1").fetchone() is not None
 
-    def add(self, rows: Sequence[Row], pictures: Sequence[bytes | None]) -> list[int]:
-        """Add items, all of them or none, and return their numbers; those of rows are only used if they are keys.
-
-        A key of None is the next number there never was. On return the items are on disk.
-        """
+    def add(self, rows: Sequence[NewRow], pictures: Sequence[bytes | None]) -> list[int]:
+        """Add items, all of them or none, and return their numbers; on return they are on disk."""
         numbers = []
         with self._writing() as ask:
-            for row, picture in zip(rows, pictures, strict=True):
-                number = ask(self._insert(), self._stored(row)).lastrowid
-                assert number is not None
+            for new, picture in zip(rows, pictures, strict=True):
+                row = new.numbered(0)
+                number = ask(
+                    self._insert(), (new.key if isinstance(new.key, int) else None, *self._stored(row)[1:])
+                ).lastrowid
                 numbers.append(number)
                 ask("INSERT INTO changes (number) VALUES (?)", (number,))
                 if picture is not None:
@@ -392,7 +419,7 @@ def _connect(path: Path, writable: bool) -> sqlite3.Connection:
     """Open the file; of a folder that nobody can write to, as it is."""
     mode = "mode=rw" if writable else "mode=ro"
     if not writable and not os.access(path.parent, os.W_OK):
-        # SQLite keeps notes about readers beside the file. What cannot be written to does not change, so none are needed.
+        # SQLite keeps notes about readers beside the file; what cannot be written to does not change, and needs none.
         waiting = path.with_name(f"{path.name}-wal")
         if waiting.exists() and waiting.stat().st_size:
             raise FormatError(

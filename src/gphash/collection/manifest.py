@@ -90,7 +90,7 @@ def read(folder: Path) -> Manifest:
         raise FileNotFoundError(f"{str(folder)!r} {what}; give the folder of a collection.")
     if not path.is_file():
         raise FileNotFoundError(
-            f"{str(folder)!r} has no {NAME}; give the folder of a collection. If its making was interrupted, make it again."
+            f"{str(folder)!r} has no {NAME}; give the folder of a collection, or make it again if it was interrupted."
         )
     with schema.reading(path, AGAIN):
         told = json.loads(path.read_text(encoding="utf-8"))

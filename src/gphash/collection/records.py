@@ -32,7 +32,7 @@ class Query(NamedTuple):
 
 
 class Item(NamedTuple):
-    """An item: its class or tags, its code as "0110…", and its values: title, text, link, file name and further columns."""
+    """An item: its class or tags, its code as "0110…", and its values: title, text, link, file name, other columns."""
 
     key: Key
     labels: tuple[str, ...]
@@ -54,7 +54,7 @@ class Hit(NamedTuple):
 
 
 class Bucket(NamedTuple):
-    """Items that share a code: how many, some keys spread evenly, and how many have which label, most frequent first."""
+    """Items that share a code: how many, some keys spread evenly, and how many have which label, the most first."""
 
     bits: str
     size: int

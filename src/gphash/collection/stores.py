@@ -4,7 +4,8 @@ import os
 import re
 from typing import Any, Protocol, TypeAlias
 
-from gphash.collection.items import Row
+from gphash.collection.conditions import Condition
+from gphash.collection.items import ItemTable, NewRow
 from gphash.collection.records import Query
 from gphash.data.descriptors.descriptor import Descriptor
 from gphash.functions.model import Model
@@ -19,7 +20,7 @@ class Store(Protocol):
     name, model, descriptor
         Of the collection.
     index, items
-        Codes by numbers, and what is known of the numbers; see `items.Items` for what they must answer.
+        Codes by numbers, and what is known of the numbers.
     pictures
         A folder, and one that is named relative to it; None if the collection names no folder.
     n_changes, changing
@@ -30,18 +31,24 @@ class Store(Protocol):
     model: Model
     descriptor: Descriptor | None
     index: Any
-    items: Any
+    items: ItemTable
     pictures: tuple[str, str] | None
     writable: bool
     n_changes: int
     changing: Any
 
     def nearest(
-        self, queries: list[Query], k: int, ranking: str, radius: int | None, **narrowed: Any
-    ) -> tuple[list[list[int]], list[list[float]]]:
-        """Numbers and distances of the k nearest items of every query."""
+        self,
+        queries: list[Query],
+        k: int,
+        ranking: str,
+        radius: int | None,
+        condition: Condition | None,
+        label: str | None,
+    ) -> list[tuple[list[int], list[float]]]:
+        """Numbers and distances of the k nearest items of every query, of those that pass a condition."""
 
-    def add(self, rows: list[Row], pictures: list[bytes | None]) -> list[int]:
+    def add(self, rows: list[NewRow], pictures: list[bytes | None]) -> list[int]:
         """Add items, all of them or none; on return they are durable."""
 
     def remove(self, numbers: list[int]) -> None:

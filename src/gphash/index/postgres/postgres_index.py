@@ -46,7 +46,8 @@ class PostgresIndex(Index):
         self.name = names.name
         self.meta = meta
         self._server, self._tables = server, names
-        self._view = partial(_view, server, names, meta.n_bits)
+        self.view = partial(_view, server, names, meta.n_bits)
+        self.connection = server.connection
         self._sizes, self._looked = Sizes(0, 0), -FRESH
 
     @classmethod
@@ -116,7 +117,7 @@ class PostgresIndex(Index):
 
     def drop(self) -> None:
         """Remove the store and all its items from the database."""
-        with self._view(WRITING) as view:
+        with self.view(WRITING) as view:
             view.rows(relations.DROP)
         self.close()
 
@@ -126,14 +127,14 @@ class PostgresIndex(Index):
 
     def tidy(self) -> None:
         """Let the server reclaim space and count codes, on which depends how it searches; later, it does by itself."""
-        with self._view() as view:
+        with self.view() as view:
             for template in relations.TIDY:
                 view.rows(template)
         self._looked = -FRESH
 
     def verify(self) -> None:
         """Count all items anew; a FormatError says if a count is wrong, which only statements of others can make it."""
-        with self._view() as view:
+        with self.view() as view:
             ((wrong,),) = view.rows(relations.MISCOUNTED)
         if wrong:
             raise FormatError(f"the store {self.name!r} has a wrong count for {wrong} codes; somebody wrote past it.")
@@ -143,7 +144,7 @@ class PostgresIndex(Index):
         return self._in_memory(*self.items())
 
     def __len__(self) -> int:
-        with self._view() as view:
+        with self.view() as view:
             return int(view.rows(relations.SIZE)[0][0])
 
     def __repr__(self) -> str:
@@ -158,18 +159,18 @@ class PostgresIndex(Index):
 
     def items(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         """All items, ids ascending: packed codes, [n, ⌈n_bits/8⌉], and ids, [n]."""
-        with self._view(READING) as view:
+        with self.view(READING) as view:
             return queries.items(view)
 
     def codes_of(self, ids: ArrayLike) -> NDArray[np.uint8]:
         """Packed codes of some items, [n, ⌈n_bits/8⌉]; a KeyError names an id that is not there."""
-        with self._view() as view:
+        with self.view() as view:
             packed, known = queries.some(view, np.unique(checks.distinct_ids(ids, None)))
         return self._in_memory(packed, known).codes_of(ids)
 
     def stats(self) -> Stats:
         """How many items and codes there are, how large the buckets are, and how much room tables and indexes take."""
-        with self._view() as view:
+        with self.view() as view:
             ((n_items, n_codes, largest, size),) = view.rows(relations.STATS)
         return Stats(int(n_items), int(n_codes), int(largest), n_items / n_codes if n_codes else 0.0, int(size))
 
@@ -185,7 +186,7 @@ class PostgresIndex(Index):
         condition = self._condition(**narrowed)
         if allowed is not None or ranking not in (HAMMING, EXPECTED):
             return self._among(allowed, condition)._search(ranking, asked, k, None, n_jobs)
-        with self._view(READING if ranking is EXPECTED else _level(len(asked)), condition) as view:
+        with self.view(READING if ranking is EXPECTED else _level(len(asked)), condition) as view:
             sizes = self._believed(view)
             if ranking is HAMMING:
                 return Neighbours(*queries.together(view, [queries.nearest(view, sizes, one, k) for one in asked], k))
@@ -203,7 +204,7 @@ class PostgresIndex(Index):
         condition = self._condition(**narrowed)
         if allowed is not None:
             return self._among(allowed, condition)._within(packed, radius, None, n_jobs)
-        with self._view(_level(len(packed)), condition) as view:
+        with self.view(_level(len(packed)), condition) as view:
             sizes = self._believed(view)
             balls = [queries.gathered(queries.ball(view, sizes, query, radius), None) for query in packed]
         offsets = np.cumsum([0, *(len(ids) for ids, _ in balls)], dtype=np.int64)
@@ -214,7 +215,7 @@ class PostgresIndex(Index):
         if not len(ids):
             return
         for _ in range(ATTEMPTS):
-            with contextlib.suppress(KnownError), self._view(WRITING) as view:
+            with contextlib.suppress(KnownError), self.view(WRITING) as view:
                 # From the first look at the table on, nobody can put another one in its place.
                 queries.refuse_known(view, ids)
                 self._check_unchanged(view)
@@ -227,7 +228,7 @@ class PostgresIndex(Index):
             self._settle()
 
     def _remove(self, ids: NDArray[np.int64]) -> int:
-        with self._view(WRITING) as view:
+        with self.view(WRITING) as view:
             packed, there = queries.some(view, ids, relations.LOCK_ITEMS)
             self._check_unchanged(view)
             queries.remove(view, packed, there)
@@ -240,7 +241,7 @@ class PostgresIndex(Index):
 
     def _among(self, allowed: Allowed | None, condition: Condition | None) -> HammingIndex:
         """An index in memory with the items that are allowed and pass a condition."""
-        with self._view(READING, condition) as view:
+        with self.view(READING, condition) as view:
             return self._in_memory(*(queries.items(view) if allowed is None else queries.among(view, allowed)))
 
     def _in_memory(self, packed: NDArray[np.uint8], ids: NDArray[np.int64]) -> HammingIndex:
