@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Collection as Several
 from itertools import repeat
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -22,6 +23,8 @@ from gphash.index.rankings import RANKINGS
 
 T = TypeVar("T")
 
+CACHED = 100_000  # items that are kept at hand
+
 
 class Collection:
     """Codes of things, the model that made them, and what is known of the things; made by `create` or `open`.
@@ -36,6 +39,8 @@ class Collection:
         self.descriptor = store.descriptor
         self.name = store.name
         self._shown = showing.Shown(store, pictures_from)
+        self._cache: dict[int, tuple[Row, Item]] = {}
+        self._cached = -1
 
     @classmethod
     def create(
@@ -300,15 +305,14 @@ class Collection:
     ) -> list[list[Hit]]:
         more = k + any(query.key is not None for query in queries)
         found = self._store.nearest(queries, more, ranking, radius, condition, label)
-        rows = self._store.items.rows(sorted({number for numbers, _ in found for number in numbers}))
-        seen = self._seen(rows)
+        seen = self._seen({number for numbers, _ in found for number in numbers})
         answer = []
         for query, (numbers, costs) in zip(queries, found, strict=True):
             hits = []
             for number, cost in zip(numbers, costs, strict=True):
-                item = seen[number]  # a KeyError if it was removed meanwhile
+                row, item = seen[number]  # a KeyError if it was removed meanwhile
                 if query.key is None or item.key != query.key:
-                    hits.append(Hit(*item, cost, _is_relevant(query.labels, rows[number])))
+                    hits.append(Hit(*item, cost, _is_relevant(query.labels, row)))
             answer.append(hits[:k])
         return answer
 
@@ -320,8 +324,8 @@ class Collection:
 
         def read() -> list[Item]:
             numbers = self._numbers(asked)
-            seen = self._seen(self._store.items.rows(numbers))
-            return [seen[number] for number in numbers]
+            seen = self._seen(numbers)
+            return [seen[number][1] for number in numbers]
 
         return self._steady(read)
 
@@ -432,14 +436,20 @@ class Collection:
             return self._store.items.rows([number])[number]
         raise UnknownItemError(f"there is no item {key!r}.")
 
-    def _seen(self, rows: dict[int, Row]) -> dict[int, Item]:
-        """Items as they are handed out."""
-        packed = np.frombuffer(b"".join(row.code for row in rows.values()), np.uint8).reshape(len(rows), -1)
-        bits, pictured = bits_of(packed, self.n_bits) if rows else [], self._shown.pictured(rows)
-        return {
-            number: Item(row.key, row.labels, text, number in pictured, showing.values(row))
-            for (number, row), text in zip(rows.items(), bits, strict=True)
-        }
+    def _seen(self, numbers: Several[int]) -> dict[int, tuple[Row, Item]]:
+        """Items as they are stored, and as they are handed out; those that are often found are kept at hand."""
+        # A new dict after every change: what another thread has read before it must not get into it.
+        if self._cached != self._store.n_changes or len(self._cache) > CACHED:
+            self._cached, self._cache = self._store.n_changes, {}
+        cache = self._cache
+        if missing := [number for number in numbers if number not in cache]:
+            rows = self._store.items.rows(missing)
+            packed = np.frombuffer(b"".join(row.code for row in rows.values()), np.uint8)
+            bits = bits_of(packed.reshape(len(rows), -1), self.n_bits) if rows else []
+            pictured = self._shown.pictured(rows)
+            for (number, row), text in zip(rows.items(), bits, strict=True):
+                cache[number] = row, Item(row.key, row.labels, text, number in pictured, showing.values(row))
+        return cache
 
     def _steady(self, read: Callable[[], T]) -> T:
         """What `read` gives; once more, with changes held back, if something changed meanwhile."""

@@ -3,6 +3,7 @@
 import datetime
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from types import NoneType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,20 +43,20 @@ def read(items: Any, n_rows: int) -> Columns:
         raise ValueError("items has the columns 'label' and 'tags'; give one of them.")
     values: dict[str, list[Value]] = {}
     types: dict[str, str] = {}
-    keys = _keys([_plain("key", row, cell) for row, cell in enumerate(given.pop("key"))]) if "key" in given else None
+    keys = _keys(_plain("key", given.pop("key"))) if "key" in given else None
     for name, cells in given.items():
         if name == "tags":
             values[name] = [_tags(cell) for cell in cells]
             continue
-        plain = [_plain(name, row, cell) for row, cell in enumerate(cells)]
+        plain = _plain(name, cells)
         if name in SAID:
-            values[name] = [None if cell is None else str(cell) for cell in plain]
+            texts = set(map(type, plain)) <= {str, NoneType}
+            values[name] = plain if texts else [None if cell is None else str(cell) for cell in plain]
         else:
             types[name] = _type(name, plain)
             values[name] = _typed(plain, types[name])
-    for label in values.get("label", ()):
-        if label is not None:
-            check_label("label", label)
+    for label in set(values.get("label", ())) - {None}:
+        check_label("label", label)
     return Columns(keys, values, types)
 
 
@@ -137,7 +138,21 @@ def _listed(cells: Any) -> Sequence[Any]:
     return list(cells)
 
 
-def _plain(name: str, row: int, cell: Any) -> Value:
+def _plain(name: str, cells: Sequence[Any]) -> list[Value]:
+    """Values that a database can keep."""
+    kinds = set(map(type, cells)) - {NoneType}
+    if kinds <= {str}:
+        whole = "".join(filter(None, cells))
+        if _is_text(whole) and "\0" not in whole:
+            return list(cells)
+    elif kinds == {float}:
+        return [None if cell != cell else cell for cell in cells]
+    elif kinds == {int} and None not in cells and min(cells) >= -LARGEST and max(cells) <= LARGEST:
+        return list(cells)
+    return [_value(name, row, cell) for row, cell in enumerate(cells)]
+
+
+def _value(name: str, row: int, cell: Any) -> Value:
     """A value that a database can keep."""
     if isinstance(cell, np.generic):
         cell = cell.item()
@@ -178,7 +193,7 @@ def _type(name: str, cells: Sequence[Value]) -> str:
 
 
 def _typed(cells: Sequence[Value], kind: str) -> list[Value]:
-    return [cell if cell is None or kind != "real" else float(cell) for cell in cells]
+    return list(cells) if kind != "real" else [None if cell is None else float(cell) for cell in cells]
 
 
 def _keys(cells: list[Value]) -> list[Key]:
