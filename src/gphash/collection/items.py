@@ -113,8 +113,8 @@ class ItemTable(Protocol):
 class Items:
     """The file, opened to be read or written; threads may share it."""
 
-    def __init__(self, path: Path, layout: Layout, connection: sqlite3.Connection) -> None:
-        self.path, self.layout = path, layout
+    def __init__(self, path: Path, layout: Layout, connection: sqlite3.Connection, writable: bool = False) -> None:
+        self.path, self.layout, self._writable = path, layout, writable
         self._connection = connection
         self._lock = threading.RLock()
         key = ("key",) if layout.keys == "text" else ()
@@ -177,7 +177,7 @@ class Items:
             self._connection.executemany("INSERT INTO classes (name) VALUES (?)", ((name,) for name in classes))
             self._connection.execute("CREATE INDEX items_label ON items (label) WHERE label IS NOT NULL")
             self._connection.execute("COMMIT")
-            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute("PRAGMA journal_mode = DELETE")
             self.close()
             with open(self.path, "rb+") as file:
                 os.fsync(file.fileno())
@@ -203,11 +203,15 @@ class Items:
             except BaseException:
                 connection.close()
                 raise
-        return cls(path, layout, connection)
+        return cls(path, layout, connection, writable)
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file; the last one to leave leaves one file."""
         with self._lock:
+            with contextlib.suppress(sqlite3.Error):
+                if self._writable:
+                    self._connection.execute("PRAGMA busy_timeout = 0")
+                    self._connection.execute("PRAGMA journal_mode = DELETE")
             self._connection.close()
 
     def version(self) -> int:
@@ -434,6 +438,9 @@ def _connect(path: Path, writable: bool) -> sqlite3.Connection:
     connection.execute("PRAGMA trusted_schema = OFF")
     connection.execute("PRAGMA cell_size_check = ON")
     if writable:
+        # Readers and the writer do not wait for each other, and a change takes one write. Where nobody writes, there is
+        # one file, which can be copied, and read where nothing can be written.
+        connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
     else:
         connection.execute("PRAGMA query_only = ON")
