@@ -10,7 +10,7 @@ import json
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -66,13 +66,6 @@ class Cell(NamedTuple):
         return f"{self.data} {self.method} {self.n_bits} bits{rows}{options}, seed {self.seed}"
 
 
-class Failure(NamedTuple):
-    """A cell that could not be run, and why."""
-
-    cell: Cell
-    reason: str
-
-
 class Progress(NamedTuple):
     """Where a run is: the cell that begins now, None at the end, and an estimate, None while there is none."""
 
@@ -125,15 +118,15 @@ def run(
     folder: Folder,
     load: Callable[[str], Dataset],
     watch: Callable[[Progress], None] = lambda progress: None,
-) -> list[Failure]:
-    """Run those cells whose reports are not in the folder yet; returns those that could not be run.
+) -> dict[Cell, str]:
+    """Run those cells whose reports are not in the folder yet; returns those that could not be run, and why.
 
     `load` gives a data set, with features, by its name; `watch` is told before every cell, and at the end.
     """
     check(cells)
     wanted = list(dict.fromkeys(cells))
     missing = [cell for cell in wanted if folder.find(cell) is None]
-    total, failures = len(wanted), []
+    total, failures = len(wanted), {}
     times: list[tuple[Cell, float]] = []
     loaded = functools.lru_cache(1)(load)
     for number, cell in enumerate(missing):
@@ -145,7 +138,7 @@ def run(
         try:
             report.write(folder.place(cell), measure(cell, dataset))
         except ValueError as error:
-            failures.append(Failure(cell, str(error)))
+            failures[cell] = str(error)
         else:
             times.append((cell, time.perf_counter() - began))
     watch(Progress(total, total, None, 0.0))
@@ -181,11 +174,9 @@ def measure(cell: Cell, dataset: Dataset) -> dict[str, Any]:
     return {**made, "cell": report.plain(cell._asdict()), "warnings": said}
 
 
-def collect(cells: Iterable[Cell], folder: Folder) -> Iterator[tuple[Cell, dict[str, Any]]]:
+def collect(cells: Iterable[Cell], folder: Folder) -> dict[Cell, dict[str, Any]]:
     """Reports of those cells that are finished."""
-    for cell in dict.fromkeys(cells):
-        if (found := folder.find(cell)) is not None:
-            yield cell, found
+    return {cell: found for cell in cells if (found := folder.find(cell)) is not None}
 
 
 def seconds_left(times: Sequence[tuple[Cell, float]], cells: Iterable[Cell]) -> float | None:

@@ -14,18 +14,24 @@ from gphash.evaluation import canvas
 from gphash.hashers import methods
 from gphash.paper import cells as running
 from gphash.paper import compare, illustrations, page, published, table
-from gphash.paper.cells import Cell, Failure, Folder, Progress, collect
+from gphash.paper.cells import Cell, Folder, Progress, collect
 from gphash.paper.page import Section
 from gphash.paper.published import EXTRA, FULL, PAPER_SECONDS, QUICK, TABLE1, Scale
-from gphash.paper.table import ResultTable
+from gphash.paper.table import Figure, Groups, ResultTable
 from gphash.version import __version__
 
 MOST_SEEDS = 10
 TITLES = {"cifar10": "CIFAR-10", "mnist": "MNIST", "nuswide": "NUS-WIDE", "coco_sift500": "COCO-SIFT500"}
-PLACES = (table.MAP, table.WITHIN_RADIUS, table.TRAINING, table.ENCODING)
+PLACES = {table.MAP: str, table.WITHIN_RADIUS: str, table.TRAINING: table.seconds, table.ENCODING: table.seconds}
+COLUMNS = (
+    "method", "training rows", "inducing inputs", "mAP", "paper", "precision, radius 2", "paper",
+    "training, s", "paper", "µs a query", "paper", "seeds",
+)  # fmt: skip
+TAGGED = {"nuswide", "coco_sift500"}
 MEASURES = {"mAP by Hamming distance": table.MAP, "precision within radius 2": table.WITHIN_RADIUS}
 
 Found = Mapping[Cell, dict[str, Any]]
+Picture = Callable[[str, Callable[[], Any]], str | None]
 
 
 def roles(data_dir: str | os.PathLike[str] | None) -> list[str]:
@@ -52,35 +58,31 @@ def run(
     data_dir: str | os.PathLike[str] | None,
     watch: Callable[[Progress], None],
     progress: LoadProgress | None = None,
-) -> tuple[list[Path], list[Failure]]:
+) -> tuple[list[Path], dict[Cell, str]]:
     """Run what is missing of some experiments, and write tables, figures and the report of all that is there."""
     page.library()  # rather than after hours
     scale = QUICK if quick else FULL
     data = roles(data_dir) if "figure-map" in names else []
-    wanted = [cell for name in names for cell in planned(name, data, scale, n_seeds)]
+    wanted = [cell for name in names for cell in published.planned(name, data, scale, n_seeds)]
     failures = running.run(wanted, folder, lambda name: load(name, data_dir, progress), watch)
-    return write(names, folder, scale, failures), failures
+    return write(names, folder, scale, failures.values()), failures
 
 
-def complete(name: str, found: Mapping[Cell, dict[str, Any]], scale: Scale) -> bool:
-    """Whether all cells of an experiment are there, as far as data sets are there at all."""
+def complete(name: str, found: Found, scale: Scale) -> bool:
+    """Whether all cells of an experiment are there, as far as data sets are there and methods can learn from them."""
     data = {cell.data for cell in found}
-    wanted = [cell for cell in planned(name, tuple(TITLES), scale, 1) if cell.data in data]
-    tagged = {"nuswide", "coco_sift500"}
-    return bool(found) and all(
-        cell in found or (cell.data in tagged and "tags" not in (methods.METHODS.find(cell.method).takes or "tags"))
-        for cell in wanted
-    )
+    for cell in published.planned(name, tuple(TITLES), scale, 1):
+        learns = cell.data not in TAGGED or "tags" in (methods.METHODS.find(cell.method).takes or "tags")
+        if cell.data in data and learns and cell not in found:
+            return False
+    return bool(found)
 
 
-def planned(name: str, data: Sequence[str], scale: Scale, n_seeds: int | None) -> list[Cell]:
-    """The cells of an experiment."""
-    experiment = published.find(name)
-    return experiment.cells(data, scale, n_seeds or (1 if scale.quick else experiment.n_seeds))
+def write(names: Sequence[str], folder: Folder, scale: Scale, reasons: Iterable[str] = ()) -> list[Path]:
+    """Tables, figures and one report of all cells that are there, whichever experiments were asked for.
 
-
-def write(names: Sequence[str], folder: Folder, scale: Scale, failures: Sequence[Failure] = ()) -> list[Path]:
-    """Tables, figures and one report of all cells that are there, whichever experiments were asked for."""
+    The reasons are why some cells could not be run.
+    """
     sections: list[Section] = []
     written: list[Path] = []
     everything: dict[Cell, dict[str, Any]] = {}
@@ -94,32 +96,23 @@ def write(names: Sequence[str], folder: Folder, scale: Scale, failures: Sequence
         return paths[0].read_text(encoding="utf-8")
 
     for name in published.EXPERIMENTS:
-        found = dict(collect(planned(name, tuple(TITLES), scale, MOST_SEEDS), folder))
+        found = collect(published.planned(name, tuple(TITLES), scale, MOST_SEEDS), folder)
         everything |= found
         asked = name in names or (name == "figure-toy" and (folder.path / "figure-toy.svg").exists())
         if not asked and not complete(name, found, scale):
             continue
-        made = list(SECTIONS[name](found, scale, picture))
+        made = list(SECTIONS[name](table.group(found), scale, picture))
         sections += made
         if tables := [table.markdown(one) for section in made for one in section.tables]:
             written.append(files.write_text(folder.path / f"{name}.md", "\n".join(tables)))
     used = {cell.method for cell in everything}
     more = {"methods": [name for name in methods.METHODS if name in used], "quick": scale.quick}
-    reasons = list(dict.fromkeys(failure.reason for failure in failures))
-    text = page.render(sections, _made_with(everything), left_out=reasons, **more)
-    written.append(files.write_text(folder.path / "cells.csv", table.csv(everything.items())))
+    text = page.render(sections, _made_with(everything), left_out=list(dict.fromkeys(reasons)), **more)
+    written.append(files.write_text(folder.path / "cells.csv", table.csv(everything)))
     return [*written, files.write_text(folder.path / "report.html", text)]
 
 
-Picture = Callable[[str, Callable[[], Any]], str | None]
-
-
-def _table1(found: Found, scale: Scale, picture: Picture) -> Iterator[Section]:
-    groups = table.group(found.items())
-    columns = (
-        "method", "training rows", "inducing inputs", "mAP", "paper", "precision, radius 2", "paper",
-        "training, s", "paper", "µs a query", "paper", "seeds",
-    )  # fmt: skip
+def _table1(groups: Groups, scale: Scale, picture: Picture) -> Iterator[Section]:
     fitting: list[tuple[float, str, float]] = []
     for title, rows in (("The paper's rows", TABLE1), ("Beyond the paper", EXTRA)):
         lines, figures = [], []
@@ -129,14 +122,12 @@ def _table1(found: Found, scale: Scale, picture: Picture) -> Iterator[Section]:
             if not reports:
                 continue
             values = [table.figure(reports, *place) for place in PLACES]
-            known = row.paper if row.paper and not scale.quick else (None,) * 4
-            ours = [*map(table.shown, values[:2]), *(table.shown(value, table.seconds) for value in values[2:])]
-            theirs = ["–" if value is None else table.decimals(value) for value in known[:2]]
-            theirs += ["–" if value is None else f"{value:,.1f}" for value in known[2:]]
+            theirs = [None if value is None or scale.quick else Figure(value) for value in row.paper]
+            pairs = zip(PLACES.values(), values, theirs, strict=True)
+            texts = (table.shown(value, show) for show, *pair in pairs for value in pair)
             inducing = "–" if row.n_inducing is None else f"{row.n_inducing:,}"
-            inducing += " random" if ("inducing", "random") in row.options else ""
-            name = table.named(row.method, [option for option in row.options if option[0] == "depth"])
-            texts = (text for pair in zip(ours, theirs, strict=True) for text in pair)
+            inducing += " random" if row.options.get("inducing") == "random" else ""
+            name = table.named(row.method, [option for option in row.options.items() if option[0] == "depth"])
             lines.append((name, f"{reports[0]['protocol']['training_rows']:,}", inducing, *texts, str(len(reports))))
             figures.append(values[:2])
             if row.method == "gph" and values[0] and values[2] and values[2].mean < PAPER_SECONDS:
@@ -154,12 +145,11 @@ def _table1(found: Found, scale: Scale, picture: Picture) -> Iterator[Section]:
                 f"has {inducing} inducing inputs and a mAP of {table.decimals(quality)}, in {seconds:.0f} s."
             )
         marks = frozenset((place, 3 + 2 * column) for place, column in table.best(figures))
-        one = ResultTable(f"CIFAR-10, GIST, 16 bits. {title}", columns, tuple(lines), marks)
+        one = ResultTable(f"CIFAR-10, GIST, 16 bits. {title}", COLUMNS, tuple(lines), marks)
         yield Section(f"Table 1: CIFAR-10, 16 bits. {title}", about, (one,))
 
 
-def _bands(found: Found, scale: Scale, picture: Picture) -> Iterator[Section]:
-    groups = table.group(found.items())
+def _bands(groups: Groups, scale: Scale, picture: Picture) -> Iterator[Section]:
     lines, reasons = [], []
     for band in published.BANDS:
         value = table.figure(groups.get(published.band_cells(band, 1)[0], []), *table.MAP)
@@ -168,7 +158,7 @@ def _bands(found: Found, scale: Scale, picture: Picture) -> Iterator[Section]:
         place = "below" if value.mean < band.low else "above" if band.high and value.mean > band.high else "reached"
         range_ = table.decimals(band.low) + (f"–{table.decimals(band.high)}" if band.high else " or more")
         data = f"{TITLES[band.data]}, {band.n_bits} bits"
-        lines.append((data, table.named(band.method, band.options), str(value), range_, place))
+        lines.append((data, table.named(band.method, band.options.items()), str(value), range_, place))
         if place != "reached" and band.reason:
             reasons.append(f"{band.method} on {TITLES[band.data]}: {band.reason}")
     if lines:
@@ -180,12 +170,10 @@ def _bands(found: Found, scale: Scale, picture: Picture) -> Iterator[Section]:
         yield Section("Are the opponents as good as they should be?", [text, *reasons], (one,))
 
 
-def _figure_map(found: Found, scale: Scale, picture: Picture) -> Iterator[Section]:
-    groups = table.group(found.items())
-    parts = {
-        title: {cell: some for cell, some in groups.items() if cell.data == name} for name, title in TITLES.items()
-    }
-    panels = {title: part for title, part in parts.items() if part}
+def _figure_map(groups: Groups, scale: Scale, picture: Picture) -> Iterator[Section]:
+    panels: dict[str, Groups] = {}
+    for cell in sorted(groups, key=lambda cell: list(TITLES).index(cell.data)):
+        panels.setdefault(TITLES[cell.data], {})[cell] = groups[cell]
     if not panels:
         return
     texts = []
@@ -203,7 +191,7 @@ def _figure_map(found: Found, scale: Scale, picture: Picture) -> Iterator[Sectio
     yield Section("Mean average precision against the length of codes", texts, tables, drawn)
 
 
-def placings(groups: Mapping[Cell, list[dict[str, Any]]], *place: str, method: str = "gph") -> str | None:
+def placings(groups: Groups, *place: str, method: str = "gph") -> str | None:
     """Where a method is first, and where not and by how much; None if it was not measured."""
     told = []
     for bits in sorted({cell.n_bits for cell in groups}):
@@ -226,8 +214,8 @@ def placings(groups: Mapping[Cell, list[dict[str, Any]]], *place: str, method: s
     return f"{method} is " + "; ".join(told) + "." if told else None
 
 
-def _figure_pr(found: Found, scale: Scale, picture: Picture) -> Iterator[Section]:
-    if groups := table.group(found.items()):
+def _figure_pr(groups: Groups, scale: Scale, picture: Picture) -> Iterator[Section]:
+    if groups:
         drawn = picture("figure-pr", lambda: illustrations.precision_recall_panels(groups))
         text = (
             "Precision against recall as more and more of the ranking by Hamming distance is retrieved, ties averaged."
@@ -235,7 +223,7 @@ def _figure_pr(found: Found, scale: Scale, picture: Picture) -> Iterator[Section
         yield Section("Precision and recall on CIFAR-10", [text], (), drawn)
 
 
-def _figure_toy(found: Found, scale: Scale, picture: Picture) -> Iterator[Section]:
+def _figure_toy(groups: Groups, scale: Scale, picture: Picture) -> Iterator[Section]:
     X, y, trained = illustrations.train_toy()
     codes, share = illustrations.toy_words(trained, y)
     drawn = picture("figure-toy", lambda: illustrations.toy(X, y, trained))
@@ -247,7 +235,7 @@ def _figure_toy(found: Found, scale: Scale, picture: Picture) -> Iterator[Sectio
     yield Section("Two bits for four classes", [text], (), drawn)
 
 
-SECTIONS: dict[str, Callable[[Found, Scale, Picture], Iterator[Section]]] = {
+SECTIONS: dict[str, Callable[[Groups, Scale, Picture], Iterator[Section]]] = {
     "table1": _table1,
     "bands": _bands,
     "figure-map": _figure_map,
