@@ -161,7 +161,7 @@ def measure(
     asked = Queries(packed, own, leave_one_out=stored is None)
     database = retrieval.store(packed if stored is None else _codes(hasher, stored.X, "stored")[1], others)
     depths = _depths(database.n_rows - asked.leave_one_out)
-    hamming = retrieval.by_hamming(asked, database, bits.shape[1], radius, depths)
+    hamming = retrieval.measure(asked, database, bits.shape[1], radius, depths)
     found = {"hamming": {**_means(hamming, depths), "radius": radius}}
     if hasattr(hasher, "bit_probabilities"):
         chances = np.asarray(hasher.bit_probabilities(queries.X))
@@ -170,7 +170,8 @@ def measure(
                 f"{type(hasher).__name__}.bit_probabilities gives shape {chances.shape}, from {chances.min():.3g} to "
                 f"{chances.max():.3g}; it must give {bits.shape}, from 0 to 1."
             )
-        found["expected"] = _means(retrieval.by_expected(chances, asked, database, depths), depths)
+        unsure = asked._replace(probabilities=chances)
+        found["expected"] = _means(retrieval.measure(unsure, database, bits.shape[1], depths=depths), depths)
         if train is not None and np.ndim(np.asarray(train.y)) == 1:
             found |= _calibration(hasher, chances, np.asarray(queries.y), train)
     return {**found, "codes": diagnostics.describe_codes(bits)}
