@@ -5,7 +5,7 @@ import pytest
 
 from gphash.data.known import digits, toy
 from gphash.paper import cells, compare, table
-from gphash.paper.cells import Cell, Folder, ResultsError
+from gphash.paper.cells import Cell, Folder
 
 SMALL = (("n_inducing", 30), ("n_starts", 1))
 
@@ -60,20 +60,20 @@ def test_results_of_another_version_are_not_mixed(tmp_path, dataset, monkeypatch
     cells.run(grid()[:1], folder, lambda name: dataset)
     monkeypatch.setattr(cells, "__version__", "99.0")
     for use in (lambda: cells.run(grid(), folder, lambda name: dataset), lambda: cells.collect(grid(), folder)):
-        with pytest.raises(ResultsError, match=r"made by gphash .*, and this is 99\.0: figures of two versions"):
+        with pytest.raises(ValueError, match=r"made by gphash .*, and this is 99\.0: figures of two versions"):
             use()
 
 
 def test_a_damaged_cell_is_named(tmp_path, dataset):
     folder = Folder(tmp_path)
     folder.place(grid()[0]).write_text('{"format": 1, "resu')
-    with pytest.raises(ResultsError, match="Remove the file"):
+    with pytest.raises(ValueError, match="Remove the file"):
         cells.run(grid(), folder, lambda name: dataset)
 
 
 def test_a_file_is_no_folder(tmp_path):
     (tmp_path / "x").write_text("")
-    with pytest.raises(ResultsError, match="is a file; name a folder"):
+    with pytest.raises(ValueError, match="is a file; name a folder"):
         Folder(tmp_path / "x")
 
 

@@ -71,8 +71,9 @@ def test_a_page_is_whole_in_itself_and_escapes_what_it_is_given():
     pytest.importorskip("jinja2", reason="the report needs Jinja2, of the extra 'plots'")
     picture = '<?xml version="1.0"?><svg><defs><path id="p"/></defs><use href="#p"/><metadata>x</metadata></svg>'
     one = ResultTable("<b>", ("method", "8 bits"), (("<i>", ".5"),), frozenset({(0, 1)}))
-    section = Section("<s>", ["a < b & <script>"], (one,), picture)
+    section = Section("figure-pr", "<s>", ["a < b & <script>"], (one,), picture)
     text = page.render([section], one, methods=["gph"], left_out=["<reason>"], quick=False)
+    assert "<p>Precision against recall" in text
     assert "<p>a &lt; b &amp; &lt;script&gt;</p>" in text
     assert '<td class="best">.5</td>' in text
     assert "&lt;i&gt;" in text

@@ -28,10 +28,6 @@ FOLDER = "cells"
 Options = tuple[tuple[str, Any], ...]
 
 
-class ResultsError(ValueError):
-    """A folder of results cannot be used; the message says why and what to do."""
-
-
 class Cell(NamedTuple):
     """What to train and measure: a method on a data set, by their names.
 
@@ -81,7 +77,7 @@ class Folder:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         if self.path.exists() and not self.path.is_dir():
-            raise ResultsError(f"{str(self.path)!r} is a file; name a folder for the results.")
+            raise ValueError(f"{str(self.path)!r} is a file; name a folder for the results.")
         (self.path / FOLDER).mkdir(parents=True, exist_ok=True)
 
     def place(self, cell: Cell) -> Path:
@@ -96,14 +92,14 @@ class Folder:
         try:
             found = report.read(path)
         except ValueError as error:
-            raise ResultsError(f"{error} Remove the file to have its cell run again.") from error
+            raise ValueError(f"{error} Remove the file to have its cell run again.") from error
         if (made_by := found.get("gphash")) != __version__:
             mixed = "figures of two versions are not mixed. Name another folder, or remove the file."
-            raise ResultsError(f"{str(path)!r} was made by gphash {made_by}, and this is {__version__}: {mixed}")
+            raise ValueError(f"{str(path)!r} was made by gphash {made_by}, and this is {__version__}: {mixed}")
         before, now = found["method"]["parameters"], report.plain(protocol.parameters(make(cell)))
         if changed := sorted(name for name in {*before, *now} if before.get(name) != now.get(name)):
             other = f"other defaults ({', '.join(changed)})"
-            raise ResultsError(f"{str(path)!r} was made with {other}: remove the file to run it again.")
+            raise ValueError(f"{str(path)!r} was made with {other}: remove the file to run it again.")
         return found
 
 

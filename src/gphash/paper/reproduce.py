@@ -134,10 +134,7 @@ def _table1(groups: Groups, scale: Scale, picture: Picture) -> Iterator[Section]
                 fitting.append((values[0].mean, inducing, values[2].mean))
         if not lines:
             continue
-        about = [
-            "Mean ± standard deviation over seeds. “paper” are the figures that the paper reports. µs a query is the "
-            "time to encode one of a batch of all test rows."
-        ]
+        about = []
         if fitting and rows is EXTRA:
             quality, inducing, seconds = max(fitting)
             about.append(
@@ -146,7 +143,7 @@ def _table1(groups: Groups, scale: Scale, picture: Picture) -> Iterator[Section]
             )
         marks = frozenset((place, 3 + 2 * column) for place, column in table.best(figures))
         one = ResultTable(f"CIFAR-10, GIST, 16 bits. {title}", COLUMNS, tuple(lines), marks)
-        yield Section(f"Table 1: CIFAR-10, 16 bits. {title}", about, (one,))
+        yield Section("table1", f"Table 1: CIFAR-10, 16 bits. {title}", about, [one])
 
 
 def _bands(groups: Groups, scale: Scale, picture: Picture) -> Iterator[Section]:
@@ -162,12 +159,8 @@ def _bands(groups: Groups, scale: Scale, picture: Picture) -> Iterator[Section]:
         if place != "reached" and band.reason:
             reasons.append(f"{band.method} on {TITLES[band.data]}: {band.reason}")
     if lines:
-        text = (
-            "Small versions of the data sets on which other implementations of the methods have been measured (5,000 "
-            "training rows; the first 1,000 test rows of MNIST, all of CIFAR-10), so that nobody need fear a straw man."
-        )
         one = ResultTable("Bands", ("data", "method", "mAP", "elsewhere", "band"), tuple(lines))
-        yield Section("Are the opponents as good as they should be?", [text, *reasons], (one,))
+        yield Section("bands", "Are the opponents as good as they should be?", reasons, [one])
 
 
 def _figure_map(groups: Groups, scale: Scale, picture: Picture) -> Iterator[Section]:
@@ -188,7 +181,7 @@ def _figure_map(groups: Groups, scale: Scale, picture: Picture) -> Iterator[Sect
     texts += [f"{title}, {what}: {told}" for title, part, what, place in shown if (told := placings(part, *place))]
     tables = [table.by_bits(f"{title}: {what}", part, *place) for title, part, what, place in shown]
     drawn = picture("figure-map", lambda: illustrations.map_panels(panels))
-    yield Section("Mean average precision against the length of codes", texts, tables, drawn)
+    yield Section("figure-map", "Mean average precision against the length of codes", texts, tables, drawn)
 
 
 def placings(groups: Groups, *place: str, method: str = "gph") -> str | None:
@@ -217,22 +210,15 @@ def placings(groups: Groups, *place: str, method: str = "gph") -> str | None:
 def _figure_pr(groups: Groups, scale: Scale, picture: Picture) -> Iterator[Section]:
     if groups:
         drawn = picture("figure-pr", lambda: illustrations.precision_recall_panels(groups))
-        text = (
-            "Precision against recall as more and more of the ranking by Hamming distance is retrieved, ties averaged."
-        )
-        yield Section("Precision and recall on CIFAR-10", [text], (), drawn)
+        yield Section("figure-pr", "Precision and recall on CIFAR-10", picture=drawn)
 
 
 def _figure_toy(groups: Groups, scale: Scale, picture: Picture) -> Iterator[Section]:
     X, y, trained = illustrations.train_toy()
     codes, share = illustrations.toy_words(trained, y)
     drawn = picture("figure-toy", lambda: illustrations.toy(X, y, trained))
-    text = (
-        f"Four classes in the plane, two bits. The codes of the classes are {', '.join(codes)}; {share:.0%} of the "
-        "points have the code of their class. Shades are the probability of a bit, pale where there are no data to "
-        "tell."
-    )
-    yield Section("Two bits for four classes", [text], (), drawn)
+    text = f"The codes of the classes are {', '.join(codes)}; {share:.0%} of the points have the code of their class."
+    yield Section("figure-toy", "Two bits for four classes", [text], picture=drawn)
 
 
 SECTIONS: dict[str, Callable[[Groups, Scale, Picture], Iterator[Section]]] = {
@@ -246,19 +232,14 @@ SECTIONS: dict[str, Callable[[Groups, Scale, Picture], Iterator[Section]]] = {
 
 def _made_with(found: Found) -> ResultTable:
     """Versions, machine, protocol, seeds and data of all cells."""
-    reports = found.values()
 
-    def distinct(values: Iterable[str]) -> str:
-        return ", ".join(dict.fromkeys(values))
+    def facts(one: dict[str, Any]) -> dict[str, str]:
+        machine = "{system}, {processor}, {cores} cores".format_map(one["machine"])
+        return {"python": one["python"], **one["versions"], "machine": machine, "protocol": one["protocol"]["name"]}
 
     about = {"gphash": __version__}
-    if found:
-        about["python"] = distinct(one["python"] for one in reports)
-        for library in next(iter(reports))["versions"]:
-            about[library] = distinct(one["versions"].get(library, "–") for one in reports)
-        machines = (one["machine"] for one in reports)
-        about["machine"] = distinct(f"{one['system']}, {one['processor']}, {one['cores']} cores" for one in machines)
-        about["protocol"] = distinct(one["protocol"]["name"] for one in reports)
+    if all_facts := [facts(one) for one in found.values()]:
+        about |= {name: ", ".join(dict.fromkeys(each.get(name, "–") for each in all_facts)) for name in all_facts[0]}
         about["seeds"] = ", ".join(map(str, sorted({cell.seed for cell in found})))
     for data in {cell.data: each["data"] for cell, each in found.items()}.values():
         about[data["name"]] = f"{data['features']}; SHA-256 {data['checksum'][:16]}…"
