@@ -26,26 +26,26 @@ def test_a_finished_cell_is_never_run_twice(tmp_path, dataset, monkeypatch):
     assert len(written) == 8
     monkeypatch.setattr(cells, "measure", None)
     seen = []
-    assert cells.run(grid(), Folder(tmp_path / "results"), lambda name: dataset, seen.append) == {}
+    assert cells.run(grid(), Folder(tmp_path / "results"), lambda name: dataset, lambda *told: seen.append(told)) == {}
     assert {path: path.stat().st_mtime_ns for path in folder.path.rglob("*.json")} == written
-    assert [(progress.done, progress.total) for progress in seen] == [(8, 8)]
+    assert [told[:2] for told in seen] == [(8, 8)]
 
 
 def test_an_interrupted_run_goes_on(tmp_path, dataset):
     folder = Folder(tmp_path)
 
-    def interrupt(progress):
-        if progress.done == 3:
+    def interrupt(done, *rest):
+        if done == 3:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         cells.run(grid(), folder, lambda name: dataset, interrupt)
     assert len(cells.collect(grid(), folder)) == 3
     seen = []
-    cells.run(grid(), folder, lambda name: dataset, seen.append)
-    assert [progress.done for progress in seen] == [3, 4, 5, 6, 7, 8]
-    assert seen[-1].cell is None
-    assert seen[-2].seconds_left > 0
+    cells.run(grid(), folder, lambda name: dataset, lambda *told: seen.append(told))
+    assert [done for done, *_ in seen] == [3, 4, 5, 6, 7, 8]
+    assert seen[-1][2] is None
+    assert seen[-2][3] > 0
     assert len(cells.collect(grid(), folder)) == 8
 
 

@@ -90,7 +90,7 @@ def test_a_page_is_whole_in_itself_and_escapes_what_it_is_given():
 def test_without_jinja2_a_sentence_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "jinja2", None)
     with pytest.raises(ImportError, match="the report needs Jinja2: pip install jinja2"):
-        reproduce.run(["table1"], None, True, None, None, lambda progress: None)
+        reproduce.run(["table1"], None, True, None, None, lambda *told: None)
 
 
 def test_an_experiment_ends_in_a_report(tmp_path, monkeypatch):
@@ -103,7 +103,7 @@ def test_an_experiment_ends_in_a_report(tmp_path, monkeypatch):
     folder = Folder(tmp_path)
     scale = published.QUICK._replace(n_rows={5000: 100, None: 200}, n_test=100, lengths=(4, 8))
     monkeypatch.setattr(reproduce, "QUICK", scale)
-    written, failures = reproduce.run(["figure-map", "figure-pr"], folder, True, None, None, lambda progress: None)
+    written, failures = reproduce.run(["figure-map", "figure-pr"], folder, True, None, None, lambda *told: None)
     assert failures == {}
     assert {"report.html", "cells.csv", "figure-map.svg", "figure-pr.png", "figure-map.md"} <= {p.name for p in written}
     page = (tmp_path / "report.html").read_text()

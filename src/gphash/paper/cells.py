@@ -62,13 +62,7 @@ class Cell(NamedTuple):
         return f"{self.data} {self.method} {self.n_bits} bits{rows}{options}, seed {self.seed}"
 
 
-class Progress(NamedTuple):
-    """Where a run is: the cell that begins now, None at the end, and an estimate, None while there is none."""
-
-    done: int
-    total: int
-    cell: Cell | None
-    seconds_left: float | None
+Watch = Callable[[int, int, Cell | None, float | None], None]
 
 
 class Folder:
@@ -113,11 +107,12 @@ def run(
     cells: Sequence[Cell],
     folder: Folder,
     load: Callable[[str], Dataset],
-    watch: Callable[[Progress], None] = lambda progress: None,
+    watch: Watch = lambda *told: None,
 ) -> dict[Cell, str]:
     """Run those cells whose reports are not in the folder yet; returns those that could not be run, and why.
 
-    `load` gives a data set, with features, by its name; `watch` is told before every cell, and at the end.
+    `load` gives a data set, with features, by its name; `watch` is told before every cell, and at the end: how many
+    cells are done, and of how many, the cell that begins now, if any, and about how many seconds are left, if known.
     """
     check(cells)
     wanted = list(dict.fromkeys(cells))
@@ -126,7 +121,7 @@ def run(
     times: list[tuple[Cell, float]] = []
     loaded = functools.lru_cache(1)(load)
     for number, cell in enumerate(missing):
-        watch(Progress(total - len(missing) + number, total, cell, seconds_left(times, missing[number:])))
+        watch(total - len(missing) + number, total, cell, seconds_left(times, missing[number:]))
         if folder.place(cell).exists():
             continue  # another run of the same folder was faster
         dataset = loaded(cell.data)
@@ -137,7 +132,7 @@ def run(
             failures[cell] = str(error)
         else:
             times.append((cell, time.perf_counter() - began))
-    watch(Progress(total, total, None, 0.0))
+    watch(total, total, None, 0.0)
     return failures
 
 
@@ -159,10 +154,9 @@ def measure(cell: Cell, dataset: Dataset) -> dict[str, Any]:
         raise ValueError(f"{has}; give at most so many, not {cell.n_rows:,}.")
     some = np.random.default_rng(17).permutation(len(train.y))[: cell.n_rows]
     rows = np.sort(some) if cell.n_rows else slice(None)
-    assert train.X is not None
-    assert test.X is not None
     about = {"name": dataset.name, "features": dataset.features, "checksum": dataset.checksum}
-    own, searched = Split(train.X[rows], train.y[rows]), Split(test.X[: cell.n_test], test.y[: cell.n_test])
+    own = Split(train.X[rows], train.y[rows])  # type: ignore[index]
+    searched = Split(test.X[: cell.n_test], test.y[: cell.n_test])  # type: ignore[index]
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         made = protocol.run(lambda seed: make(cell), own, searched, about, seed=cell.seed)

@@ -6,15 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from gphash import files
-from gphash.data.dataset import Dataset
-from gphash.data.dataset import Progress as LoadProgress
+from gphash.data.dataset import Dataset, Progress
 from gphash.data.downloads import DataMissingError
 from gphash.data.known import data_sets
 from gphash.evaluation import canvas
 from gphash.hashers import methods
 from gphash.paper import cells as running
 from gphash.paper import compare, illustrations, page, published, table
-from gphash.paper.cells import Cell, Folder, Progress, collect
+from gphash.paper.cells import Cell, Folder, Watch, collect
 from gphash.paper.page import Section
 from gphash.paper.published import EXTRA, FULL, PAPER_SECONDS, QUICK, TABLE1, Scale
 from gphash.paper.table import Figure, Groups, ResultTable
@@ -43,7 +42,7 @@ def roles(data_dir: str | os.PathLike[str] | None) -> list[str]:
     return ["cifar10", "mnist", "nuswide"]
 
 
-def load(name: str, data_dir: str | os.PathLike[str] | None, progress: LoadProgress | None = None) -> Dataset:
+def load(name: str, data_dir: str | os.PathLike[str] | None, progress: Progress | None = None) -> Dataset:
     """A data set as the paper uses it."""
     if name == "nuswide":
         return data_sets.load(name, data_dir, progress=progress, paper_test=True)
@@ -56,8 +55,8 @@ def run(
     quick: bool,
     n_seeds: int | None,
     data_dir: str | os.PathLike[str] | None,
-    watch: Callable[[Progress], None],
-    progress: LoadProgress | None = None,
+    watch: Watch,
+    progress: Progress | None = None,
 ) -> tuple[list[Path], dict[Cell, str]]:
     """Run what is missing of some experiments, and write tables, figures and the report of all that is there."""
     page.library()  # rather than after hours
