@@ -14,40 +14,29 @@ EXPERIMENTS = {"table1": 3, "bands": 1, "figure-map": 1, "figure-pr": 1, "figure
 PAPER_SECONDS = 497.9  # training time of the paper's best row
 
 
-class TableRow(NamedTuple):
-    """A row of table 1, or one that we add; None are all 50,000 training rows, or a method without a kernel.
+class PublishedRow(NamedTuple):
+    """A method's figures elsewhere: a row of the paper's table 1, one that we add to it, or a band.
 
-    The paper's figures are mAP, precision within radius 2, training seconds and microseconds per query. Long runs have
-    at most `n_seeds`.
+    None are all training rows, or all test rows. Long runs have at most `n_seeds`. The paper's figures are mAP,
+    precision within radius 2, training seconds and microseconds per query. A band is the mAP that other implementations
+    reach, from `low` to `high`, if there is an upper end; the reason says why ours differs, if it does.
     """
 
     method: str
     options: dict[str, Any]
+    data: str = "cifar10"
+    n_bits: int = 16
     n_rows: int | None = None
-    n_inducing: int | None = None
-    paper: Sequence[float | None] = (None,) * 4
-    n_seeds: int = 99
-
-
-class Band(NamedTuple):
-    """mAP that a method should reach on 5,000 training rows of a data set, from runs of other implementations.
-
-    There may be no upper end; None are all test rows. The reason says why ours differs, if it does.
-    """
-
-    data: str
-    method: str
-    n_bits: int
-    low: float
-    options: dict[str, Any]
-    high: float | None = None
     n_test: int | None = None
+    n_seeds: int = 99
+    paper: Sequence[float | None] = (None,) * 4
+    low: float = 0.0
+    high: float | None = None
     reason: str = ""
 
 
-_PUBLISHED = json.loads(resources.files("gphash.paper").joinpath("published.json").read_text(encoding="utf-8"))
-TABLE1, EXTRA = ([TableRow(**row) for row in _PUBLISHED[name]] for name in ("table1", "extra"))
-BANDS = [Band(**band) for band in _PUBLISHED["bands"]]
+_READ = json.loads(resources.files("gphash.paper").joinpath("published.json").read_text(encoding="utf-8"))
+TABLE1, EXTRA, BANDS = ([PublishedRow(**row) for row in _READ[name]] for name in ("table1", "extra", "bands"))
 
 
 class Scale(NamedTuple):
@@ -80,26 +69,18 @@ def planned(name: str, data: Sequence[str], scale: Scale, n_seeds: int | None) -
     """The cells of an experiment; `data` are the data sets of its figure, and None is its usual number of seeds."""
     check(name)
     n_seeds = n_seeds or (1 if scale.quick else EXPERIMENTS[name])
-    if name == "table1":
-        return [cell for row in (*TABLE1, *EXTRA) for cell in table_cells(row, scale, n_seeds)]
-    if name == "bands":
-        return [] if scale.quick else [cell for band in BANDS for cell in band_cells(band, n_seeds)]
+    if name in ("table1", "bands"):
+        rows = [*TABLE1, *EXTRA] if name == "table1" else [] if scale.quick else BANDS
+        return [cell for row in rows for cell in row_cells(row, scale, n_seeds)]
     drawn = {"figure-map": data, "figure-pr": ["cifar10"], "figure-toy": []}[name]
     how = COMPARED, scale.lengths, n_seeds, scale.n_rows.get(None), scale.n_test, scale.options
     return [cell for one in drawn for cell in compare.grid(one, *how)]
 
 
-def table_cells(row: TableRow, scale: Scale, n_seeds: int) -> list[Cell]:
-    """Cells of a row of table 1."""
-    if (row.n_inducing or 0) > scale.most_inducing:
+def row_cells(row: PublishedRow, scale: Scale, n_seeds: int) -> list[Cell]:
+    """The cells of a row; none if it is too large for the scale."""
+    if row.options.get("n_inducing", 0) > scale.most_inducing:
         return []
-    options = row.options | ({"n_inducing": row.n_inducing} if row.n_inducing else {})
-    if row.method == "fasthash":
-        options = {name: value for name, value in scale.options.items() if name != "n_inducing"} | options
-    n_rows, n_seeds = scale.n_rows.get(row.n_rows, row.n_rows), min(n_seeds, row.n_seeds)
-    return compare.grid("cifar10", [row.method], [16], n_seeds, n_rows, scale.n_test, options)
-
-
-def band_cells(band: Band, n_seeds: int) -> list[Cell]:
-    """Cells of a band."""
-    return compare.grid(band.data, [band.method], [band.n_bits], n_seeds, 5000, band.n_test, band.options)
+    n_rows, n_test = scale.n_rows.get(row.n_rows, row.n_rows), scale.n_test or row.n_test
+    options = scale.options | row.options
+    return compare.grid(row.data, [row.method], [row.n_bits], min(n_seeds, row.n_seeds), n_rows, n_test, options)

@@ -116,7 +116,7 @@ def _table1(groups: Groups, scale: Scale, picture: Picture) -> Iterator[Section]
     for title, rows in (("The paper's rows", TABLE1), ("Beyond the paper", EXTRA)):
         lines, figures = [], []
         for row in rows:
-            cells = published.table_cells(row, scale, 1)
+            cells = published.row_cells(row, scale, 1)
             reports = groups.get(cells[0], []) if cells else []
             if not reports:
                 continue
@@ -124,7 +124,7 @@ def _table1(groups: Groups, scale: Scale, picture: Picture) -> Iterator[Section]
             theirs = [None if value is None or scale.quick else Figure(value) for value in row.paper]
             pairs = zip(PLACES.values(), values, theirs, strict=True)
             texts = (table.shown(value, show) for show, *pair in pairs for value in pair)
-            inducing = "–" if row.n_inducing is None else f"{row.n_inducing:,}"
+            inducing = f"{row.options['n_inducing']:,}" if "n_inducing" in row.options else "–"
             inducing += " random" if row.options.get("inducing") == "random" else ""
             name = table.named(row.method, [option for option in row.options.items() if option[0] == "depth"])
             lines.append((name, f"{reports[0]['protocol']['training_rows']:,}", inducing, *texts, str(len(reports))))
@@ -148,13 +148,14 @@ def _table1(groups: Groups, scale: Scale, picture: Picture) -> Iterator[Section]
 def _bands(groups: Groups, scale: Scale, picture: Picture) -> Iterator[Section]:
     lines, reasons = [], []
     for band in published.BANDS:
-        value = table.figure(groups.get(published.band_cells(band, 1)[0], []), *table.MAP)
+        (cell,) = published.row_cells(band, scale, 1)
+        value = table.figure(groups.get(cell, []), *table.MAP)
         if value is None:
             continue
         place = "below" if value.mean < band.low else "above" if band.high and value.mean > band.high else "reached"
         range_ = table.decimals(band.low) + (f"–{table.decimals(band.high)}" if band.high else " or more")
         data = f"{TITLES[band.data]}, {band.n_bits} bits"
-        lines.append((data, table.named(band.method, band.options.items()), str(value), range_, place))
+        lines.append((data, table.named(cell.method, cell.options), str(value), range_, place))
         if place != "reached" and band.reason:
             reasons.append(f"{band.method} on {TITLES[band.data]}: {band.reason}")
     if lines:
