@@ -136,8 +136,8 @@ def training_trace(report: Report) -> "Figure":
     """Flipped bits and leave-one-out score sweep by sweep; shaded is where codes were fixed already."""
     if not (sweeps := report["method"].get("sweeps")):
         raise ValueError(f"the report of {_name(report)} has no trace of training.")
-    columns = {name: [sweep[name] for sweep in sweeps] for name in ("number", "flips", "leave_one_out", "frozen")}
-    numbers, flips, score, frozen = _columns(columns, *columns)
+    names = ("number", "flips", "leave_one_out", "frozen")
+    numbers, flips, score, frozen = np.array([[sweep[name] for name in names] for sweep in sweeps], dtype=float).T
     figure = canvas.figure(4.6, 3.8)
     above, below = figure.subplots(2, 1, sharex=True)
     # Few sweeps are told apart by their markers; many would make a caterpillar.
@@ -218,11 +218,7 @@ def contact_sheet(
         told = ", ".join(f"{name} {one}" for name, one in found.items())
         raise ValueError(f"{len(queries)} queries were given with {told}; give [q, k] of each, at least one.")
     rows = [[np.asarray(picture) for picture in (query, *row)] for query, row in zip(queries, neighbours, strict=True)]
-    every = [picture for row in rows for picture in row]
-    black, white = min(picture.min() for picture in every), max(picture.max() for picture in every)
-    if all(picture.dtype == np.uint8 for picture in every):
-        black, white = 0, 255
-    grey = {"cmap": greys, "vmin": black, "vmax": white}  # the same for all
+    grey = {"cmap": greys, **_limits([picture for row in rows for picture in row])}
 
     # In units of a picture's box: the query's column, a gap, its neighbours; below each its distance.
     wide, tall, gap, top, bottom, edge = 1.12, 1.38, 0.3, 0.45, 0.5, 0.1
@@ -251,6 +247,13 @@ def contact_sheet(
     sheet.set(xlim=(0, width), ylim=(height, 0), aspect="equal")
     sheet.axis("off")
     return figure
+
+
+def _limits(pictures: Sequence[NDArray[Any]]) -> dict[str, float]:
+    """Black and white of grey images, the same for all."""
+    if all(picture.dtype == np.uint8 for picture in pictures):
+        return {"vmin": 0, "vmax": 255}
+    return {"vmin": min(picture.min() for picture in pictures), "vmax": max(picture.max() for picture in pictures)}
 
 
 def _add_picture(sheet: Any, picture: NDArray[Any], left: float, down: float, grey: dict[str, Any]) -> None:

@@ -21,7 +21,10 @@ from gphash.version import __version__
 
 MOST_SEEDS = 10
 TITLES = {"cifar10": "CIFAR-10", "mnist": "MNIST", "nuswide": "NUS-WIDE", "coco_sift500": "COCO-SIFT500"}
-PLACES = {table.MAP: str, table.WITHIN_RADIUS: str, table.TRAINING: table.seconds, table.ENCODING: table.seconds}
+PLACES: dict[tuple[str, ...], Callable[[Figure], str]] = {
+    **dict.fromkeys((table.MAP, table.WITHIN_RADIUS), str),
+    **dict.fromkeys((table.TRAINING, table.ENCODING), table.seconds),
+}
 COLUMNS = (
     "method", "training rows", "inducing inputs", "mAP", "paper", "precision, radius 2", "paper",
     "training, s", "paper", "µs a query", "paper", "seeds",

@@ -1,7 +1,6 @@
 """Tables of results, to be shown on a terminal, in Markdown, in CSV or in HTML."""
 
 import csv as commas
-import functools
 import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -67,8 +66,13 @@ def shown(found: Figure | None, show: Callable[[Figure], str] = str) -> str:
 
 def figure(reports: Reports, *names: str) -> Figure | None:
     """A figure of reports that differ in their seeds, by its place in them."""
-    found = [functools.reduce(lambda part, name: (part or {}).get(name), names, one) for one in reports]
-    values = [float(value) for value in found if value is not None]
+    values = []
+    for one in reports:
+        found: Any = one
+        for name in names:
+            found = (found or {}).get(name)
+        if found is not None:
+            values.append(float(found))
     if not values:
         return None
     return Figure(float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else None)
