@@ -111,3 +111,18 @@ def test_an_experiment_ends_in_a_report(tmp_path, monkeypatch):
     assert page.count("<svg") == 2
     assert "What differs from the paper" in page
     assert len(cells.collect(published.planned("figure-map", ["cifar10", "mnist"], scale, 1), folder)) == 8
+
+
+def test_an_experiment_is_complete_as_far_as_its_data_sets_are_there():
+    cells_of = {
+        name: published.planned(name, list(reproduce.TITLES), published.FULL, 1) for name in ("bands", "figure-map")
+    }
+    one_set = {cell: {} for cell in cells_of["bands"] if cell.data == "mnist"}
+    assert reproduce.complete("bands", one_set, published.FULL)
+    one_set.popitem()
+    assert not reproduce.complete("bands", one_set, published.FULL)
+    assert not reproduce.complete("bands", {}, published.FULL)
+    tagged = {cell: {} for cell in cells_of["figure-map"] if cell.data == "coco_sift500"}
+    able = {cell: {} for cell in tagged if cell.method != "hadamard-ridge"}  # which learns from labels alone
+    assert len(able) < len(tagged)
+    assert reproduce.complete("figure-map", able, published.FULL)
