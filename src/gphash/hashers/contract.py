@@ -4,6 +4,7 @@ A method learns a hash function, which gives every row a margin per bit; the bit
 `Hasher` does the rest, the same for all.
 """
 
+import copy
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, fields
@@ -113,15 +114,10 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         for name, value in (("executor", executor), ("checkpoint", checkpoint), ("callback", callback)):
             if value is not None and name not in self.runs_with:
                 raise ValueError(f"{type(self).__name__} cannot use {name}={value!r}; leave {name} out.")
-        # Until the end, a model that was there before stays as it was.
-        before = dict(self.__dict__)
-        try:
-            learned = self._learn(X, y, executor, checkpoint, callback)
-        except BaseException:
-            self.__dict__ = before
-            raise
-        stale = {name for name in before if name.endswith("_") and not name.endswith("_in_")}
-        kept = {name: value for name, value in self.__dict__.items() if name not in stale}
+        # A twin learns, so that until the end a model that was there before stays as it was.
+        twin = copy.copy(self)
+        learned = twin._learn(X, y, executor, checkpoint, callback)
+        kept = {name: value for name, value in vars(twin).items() if not name.endswith("_") or name.endswith("_in_")}
         self.__dict__ = kept | learned
         return self
 

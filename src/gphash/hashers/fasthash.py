@@ -76,7 +76,7 @@ class FastHash(Hasher):
 
 
 def pair_costs(graph: PairGraph, distances: NDArray[np.int16], bit: int) -> Floats:
-    """w of every pair [2 p], so far apart before bit k = `bit` (from 1); times 4 k², to be whole but for weights."""
+    """Costs w_il of pairs [2 p] that are so far apart before bit k, counted from 1; times 4 k², to be whole."""
     h = np.arange(bit + 1)
     losses = np.stack([np.maximum(0, bit - 2 * h) ** 2, 4 * h**2]).astype(np.float64)
     return graph.weights * (losses[:, :-1] - losses[:, 1:])[graph.similar, distances]

@@ -45,6 +45,7 @@ class Teaching(NamedTuple):
     ridge: float
     generator: np.random.Generator
     executor: Executor
+    choosing: bool = False  # only to choose a length scale or ridge, so that haste does no harm
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -131,7 +132,7 @@ class KernelHasher(Hasher):
         found = []
         for fold in range(FOLDS if supervision.complete else 1):
             kept, taught, judged, judge = supervision.hold_out(np.arange(len(K)) % FOLDS == fold, seed)
-            weights, offset = self._bits(Teaching(K[kept], taught, ridge, generator, SerialExecutor()))
+            weights, offset = self._bits(Teaching(K[kept], taught, ridge, generator, SerialExecutor(), True))
             found.append(selection.quality(judge, K[judged] @ weights + offset))
         return float(np.mean([one for one in found if not np.isnan(one)] or [np.nan]))
 
