@@ -14,6 +14,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from gphash import container
 from gphash.execution.local import SerialExecutor
 from gphash.hashers import ksh, mlh, ridge_methods
+from gphash.hashers.kernel_methods import Blocked
 from gphash.hashers.ksh import KSH
 from gphash.hashers.mlh import MLH
 from gphash.hashers.ridge_methods import LFH
@@ -177,7 +178,7 @@ class TestKSH:
         generator = np.random.default_rng(0)
         K, a = generator.normal(size=(60, 5)), generator.normal(size=5)
         S = ksh.residual(supervision, 4)
-        gradient = ksh.Blocked(K, SerialExecutor()).transposed(ksh.objective(K @ a, S)[1])
+        gradient = Blocked(K, 32, SerialExecutor()).transposed(ksh.objective(K @ a, S)[1])
         step = 1e-6 * np.eye(5)
         differences = [(ksh.objective(K @ (a + row), S)[0] - ksh.objective(K @ (a - row), S)[0]) / 2e-6 for row in step]
         np.testing.assert_allclose(gradient, differences, rtol=1e-5, atol=1e-4)
@@ -196,7 +197,7 @@ class TestKSH:
         assert error(500) <= error(0)
         start = ksh.learn(K, S, 1, 0, SerialExecutor())[:, 0]
         assert np.linalg.norm(K @ start) == pytest.approx(200**0.5, rel=1e-3)
-        lower = ksh.descend(ksh.Blocked(K, SerialExecutor()), S, start, 500)
+        lower = ksh.descend(Blocked(K, 32, SerialExecutor()), S, start, 500)
         assert ksh.objective(K @ lower, S)[0] < ksh.objective(K @ start, S)[0]
 
     def test_the_spectral_start_is_the_first_generalised_eigenvector(self):

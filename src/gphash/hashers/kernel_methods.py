@@ -48,6 +48,29 @@ class Teaching(NamedTuple):
     choosing: bool = False  # only to choose a length scale or ridge, so that haste does no harm
 
 
+class Blocked:
+    """Kernel values K, [n, r], and products with them by blocks of so many rows, in the precision of K."""
+
+    def __init__(self, K: Floats, block: int, executor: Executor) -> None:
+        self.K, self.executor, self.blocks = K, executor, row_blocks(len(K), block)
+
+    def times(self, a: Floats) -> Floats:
+        """K a, [n] or [n, m], as float64."""
+        small = a.astype(self.K.dtype)
+        parts = self.executor.collect(lambda rows: self.K[rows] @ small, self.blocks)
+        return np.concatenate(list(parts)).astype(np.float64)
+
+    def transposed(self, u: Floats) -> Floats:
+        """Kᵀ u, [r] or [r, m]."""
+        small = u.astype(self.K.dtype)
+        return self.executor.sum(lambda rows: (self.K[rows].T @ small[rows],), self.blocks)[0]
+
+    def moments(self) -> tuple[Floats, ...]:
+        """Kᵀ K, [r, r], and the sums of the columns, [r]."""
+        K = self.K
+        return self.executor.sum(lambda rows: (K[rows].T @ K[rows], K[rows].sum(axis=0, dtype=np.float64)), self.blocks)
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
 class KernelHasher(Hasher):
     """A method whose bits are the signs of kernel expansions; it learns them in `_bits`.

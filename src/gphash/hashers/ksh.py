@@ -23,9 +23,9 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order
 
 from gphash.arrays import Floats, Indices
-from gphash.execution.local import Executor, row_blocks
+from gphash.execution.local import Executor
 from gphash.hashers import validation
-from gphash.hashers.kernel_methods import KernelHasher, Teaching
+from gphash.hashers.kernel_methods import Blocked, KernelHasher, Teaching
 from gphash.method import selection, triangular
 from gphash.supervision import similarity
 from gphash.supervision.similarity import PairGraph, Signatures
@@ -132,8 +132,8 @@ def residual(supervision: Any, n_bits: int) -> Grouped | Judged:
 
 def learn(K: Floats, S: Grouped | Judged, n_bits: int, iterations: int, executor: Executor) -> Floats:
     """Weights of all bits, [r, m], from centred kernel values, [l, r]."""
-    matrix = Blocked(K, executor)
-    (gram,) = executor.sum(lambda rows: (K[rows].T @ K[rows],), row_blocks(len(K), BLOCK))
+    matrix = Blocked(K, BLOCK, executor)
+    gram, _ = matrix.moments()
     gram[np.diag_indices_from(gram)] += np.finfo(np.float64).tiny ** 0.5
     lower, _ = triangular.cholesky(gram, JITTER)
     weights = np.empty((K.shape[1], n_bits))
@@ -153,7 +153,7 @@ def objective(u: Floats, S: Grouped | Judged) -> tuple[float, Floats]:
     return -float(q @ product), -product * (1 - q * q)
 
 
-def descend(matrix: "Blocked", S: Grouped | Judged, start: Floats, iterations: int) -> Floats:
+def descend(matrix: Blocked, S: Grouped | Judged, start: Floats, iterations: int) -> Floats:
     """Weights that lower the objective, by Nesterov's gradient with a step that only ever shrinks, [r]."""
     a = before = start
     # K a of every point is kept: all steps are linear, so that one product with K and one with Kᵀ do for an iteration.
@@ -179,24 +179,6 @@ def descend(matrix: "Blocked", S: Grouped | Judged, start: Floats, iterations: i
         last = now
         speed, faster = faster, (1 + (1 + 4 * faster * faster) ** 0.5) / 2
     return a
-
-
-class Blocked(NamedTuple):
-    """Products with K, [l, r], by blocks of rows, in float64."""
-
-    K: Floats
-    executor: Executor
-
-    def times(self, a: Floats) -> Floats:
-        """K a, [l]."""
-        small = a.astype(self.K.dtype)
-        parts = self.executor.collect(lambda rows: self.K[rows] @ small, row_blocks(len(self.K), BLOCK))
-        return np.concatenate(list(parts)).astype(np.float64)
-
-    def transposed(self, u: Floats) -> Floats:
-        """Kᵀ u, [r]."""
-        small = u.astype(self.K.dtype)
-        return self.executor.sum(lambda rows: (small[rows] @ self.K[rows],), row_blocks(len(self.K), BLOCK))[0]
 
 
 def _spectral(S: Grouped | Judged, lower: Floats, matrix: Blocked) -> Floats:

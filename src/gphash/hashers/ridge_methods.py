@@ -39,7 +39,7 @@ from gphash.compiled import jit
 from gphash.execution.local import Executor, row_blocks
 from gphash.functions.projections import LinearFunction
 from gphash.hashers import validation
-from gphash.hashers.kernel_methods import BLOCK, KernelHasher, Teaching
+from gphash.hashers.kernel_methods import BLOCK, Blocked, KernelHasher, Teaching
 from gphash.method import scaling, selection, triangular
 from gphash.schema import Number, Rule
 from gphash.supervision import similarity
@@ -97,7 +97,7 @@ class SDH(RidgeHasher):
         B = np.where(given.generator.random((len(given.K), self.n_bits)) < 0.5, -1.0, 1.0)
         weights, offset = regression.solve(B)
         for _ in range(SWEEPS):
-            B = descend(B, Y, regression.predict(weights, offset))
+            B = descend(B, Y, regression.times(weights) + offset)
             before = weights
             weights, offset = regression.solve(B)
             if np.linalg.norm(weights - before) < TOLERANCE * np.linalg.norm(before):
@@ -159,31 +159,21 @@ class LFH(RidgeHasher):
         return Ridge(K, given.ridge, given.executor).solve(np.where(U >= 0, 1.0, -1.0))
 
 
-class Ridge:
-    """Least squares on kernel values, [n, r], and a constant, factored once for many right-hand sides.
-
-    The penalty holds for the constant as well.
-    """
+class Ridge(Blocked):
+    """Least squares on kernel values and a constant, factored once; the penalty holds for the constant as well."""
 
     def __init__(self, K: Floats, penalty: float, executor: Executor) -> None:
-        self.K, self.executor, self.blocks = K, executor, row_blocks(len(K), BLOCK)
-        sums = executor.sum(lambda rows: (K[rows].T @ K[rows], K[rows].sum(axis=0, dtype=np.float64)), self.blocks)
-        normal = np.block([[sums[0], sums[1][:, None]], [sums[1], len(K)]])
+        super().__init__(K, BLOCK, executor)
+        gram, sums = self.moments()
+        normal = np.block([[gram, sums[:, None]], [sums, len(K)]])
         normal[np.diag_indices_from(normal)] += penalty
         self.lower, _ = triangular.cholesky(normal)
 
     def solve(self, signs: Floats) -> tuple[Floats, Floats]:
         """Weights [r, m] and offset [m] whose predictions are nearest to these ±1, [n, m]."""
-        small = signs.astype(self.K.dtype)
-        (products,) = self.executor.sum(lambda rows: (self.K[rows].T @ small[rows],), self.blocks)
-        right = np.vstack([products, signs.sum(axis=0)])
+        right = np.vstack([self.transposed(signs), signs.sum(axis=0)])
         solved: Floats = scipy.linalg.cho_solve((self.lower, True), right, check_finite=False)
         return solved[:-1], solved[-1]
-
-    def predict(self, weights: Floats, offset: Floats) -> Floats:
-        """Predictions for the rows themselves, [n, m]."""
-        small = weights.astype(self.K.dtype)
-        return np.concatenate(list(self.executor.collect(lambda rows: self.K[rows] @ small, self.blocks))) + offset
 
 
 def descend(B: Floats, Y: Floats, predicted: Floats) -> Floats:
