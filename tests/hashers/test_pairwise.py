@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as arrays
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from gphash import container
+import gphash
 from gphash.execution.local import SerialExecutor
 from gphash.hashers import ksh, mlh, ridge_methods
 from gphash.hashers.kernel_methods import Blocked
@@ -89,7 +89,8 @@ class TestAll:
     def test_a_file_gives_the_same_codes(self, hasher, tmp_path, hasty):
         fitted = clone(hasher).fit(digits.X[TRAIN], digits.y[TRAIN])
         fitted.save(tmp_path / "model")
-        loaded = type(hasher).from_container(container.read(tmp_path / "model", "model"))
+        loaded = gphash.load(tmp_path / "model")
+        assert type(loaded) is type(hasher)
         np.testing.assert_array_equal(loaded.encode(digits.X[TEST]), fitted.encode(digits.X[TEST]))
         assert loaded.fingerprint_ == fitted.fingerprint_
         assert loaded.get_params() == fitted.get_params()

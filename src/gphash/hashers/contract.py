@@ -211,25 +211,6 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         """Learned attributes from those that a file keeps."""
         return learned
 
-    @classmethod
-    def from_container(cls, stored: container.Container) -> Self:
-        """A hasher, ready to encode, from what `save` wrote; a FaultError says what is wrong with that."""
-        function, remarks = models.restore(stored.meta, stored.arrays), stored.remarks
-        Record({**REMARKS, "learned": Record(cls.LEARNED)}).check(remarks, "")
-        hasher = cls(**remarks["parameters"])
-        hasher.check_parameters()
-        if hasher.n_bits != function.n_bits:
-            raise FaultError(f"it is of {hasher.n_bits} bits, and its function of {function.n_bits}")
-        if (names := remarks["feature_names"]) is not None:
-            if len(names) != function.n_features:
-                raise FaultError(f"it names {len(names)} features, and its function takes {function.n_features}")
-            hasher.feature_names_in_ = np.array(names, dtype=object)
-        hasher.hash_function_, hasher.n_features_in_ = function, function.n_features
-        if (described := models.descriptor_of(remarks, function)) is not None:
-            hasher.descriptor_ = described
-        hasher.__dict__.update(hasher._recall(remarks["learned"]))
-        return hasher
-
     def _margins(self, X: ArrayLike) -> Floats:
         check_is_fitted(self, "hash_function_")
         return self.hash_function_.margins(validation.features(self, X, reset=False), self.n_jobs)
@@ -249,10 +230,25 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 def load(path: str | os.PathLike[str]) -> Hasher:
     """Read a model of any method, as its `save` wrote it, ready to encode."""
     stored = container.read(path, KIND)
+    remarks = stored.remarks
     with schema.reading(path, models.INSTEAD):
-        Text().check(stored.remarks.get("method"), "method")
+        Text().check(remarks.get("method"), "method")
         try:
-            method: type[Hasher] = METHODS.find(stored.remarks["method"])
+            method: type[Hasher] = METHODS.find(remarks["method"])
         except ValueError as error:
             raise FaultError(f"its method is not known here: {error}") from error
-        return method.from_container(stored)
+        function = models.restore(stored.meta, stored.arrays)
+        Record({**REMARKS, "learned": Record(method.LEARNED)}).check(remarks, "")
+        hasher = method(**remarks["parameters"])
+        hasher.check_parameters()
+        if hasher.n_bits != function.n_bits:
+            raise FaultError(f"it is of {hasher.n_bits} bits, and its function of {function.n_bits}")
+        if (names := remarks["feature_names"]) is not None:
+            if len(names) != function.n_features:
+                raise FaultError(f"it names {len(names)} features, and its function takes {function.n_features}")
+            hasher.feature_names_in_ = np.array(names, dtype=object)
+        hasher.hash_function_, hasher.n_features_in_ = function, function.n_features
+        if (described := models.descriptor_of(remarks, function)) is not None:
+            hasher.descriptor_ = described
+        hasher.__dict__.update(hasher._recall(remarks["learned"]))
+    return hasher

@@ -79,7 +79,7 @@ class Grouped(NamedTuple):
 
     def times(self, q: Floats) -> Floats:
         """S q, [l]."""
-        sums = np.bincount(self.groups, q)
+        sums: Any = np.bincount(self.groups, q)
         return np.asarray((self.n_bits * self._mix(sums))[self.groups] - self.codes @ (self.codes.T @ q))
 
     def between(self, K: Floats) -> Floats:
