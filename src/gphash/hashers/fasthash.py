@@ -201,9 +201,9 @@ def min_cut(unary: Floats, offsets: Indices, partners: Indices, capacities: Floa
     if not certain.all():
         # The costs of the rows that are open, given those that are not.
         owners, is_open = np.repeat(np.arange(len(unary)), np.diff(offsets)), certain == 0
-        left, place = unary.copy(), np.cumsum(is_open) - 1
-        np.subtract.at(left, owners, certain[partners] * capacities)
-        inside = is_open[owners] & is_open[partners]
+        left, place, settled = unary.copy(), np.cumsum(is_open) - 1, ~is_open[partners]
+        np.subtract.at(left, owners[settled], certain[partners[settled]] * capacities[settled])
+        inside = is_open[owners] & ~settled
         pairs = place[owners[inside]], place[partners[inside]], capacities[inside]
         chosen[is_open] = flow_cut(left[is_open], *pairs)
     return chosen
