@@ -36,7 +36,6 @@ def with_features(
     dataset: Dataset,
     descriptor: Descriptor | str = "gist",
     n_jobs: int | None = -1,
-    cached: Path | None = None,
     **options: Any,
 ) -> Dataset:
     """The same data set with descriptors of its images as features; one that has features is handed back as it is.
@@ -52,8 +51,6 @@ def with_features(
         A descriptor, or the registered name of one, which is then fitted to the images to train with.
     n_jobs
         Threads.
-    cached
-        The file that keeps rows; if None, ``gphash/descriptors.sqlite`` in the user's cache folder.
     options
         What `fit` of the descriptor takes, such as `n_words` and `seed` of ``bag-of-words``.
     """
@@ -61,20 +58,18 @@ def with_features(
         return dataset
     if dataset.train.images is None or dataset.test.images is None:
         raise ValueError("the data set has neither features nor images; it must have one of them.")
-    fitted = fit(descriptor, dataset.train.images, n_jobs, cached, **options)
+    fitted = fit(descriptor, dataset.train.images, n_jobs, **options)
     splits = []
     skipped = dataset.skipped
     for split in (dataset.train, dataset.test):
         assert split.images is not None
-        found = rows(split.images, fitted, n_jobs, cached=cached)
+        found = rows(split.images, fitted, n_jobs)
         skipped += found.skipped
         splits.append(Split(found.X, split.y[found.kept], select(split.images, found.kept)))
     return dataset._replace(train=splits[0], test=splits[1], features=str(fitted), skipped=skipped)
 
 
-def fit(
-    descriptor: Descriptor | str, images: Images, n_jobs: int | None = -1, cached: Path | None = None, **options: Any
-) -> Descriptor:
+def fit(descriptor: Descriptor | str, images: Images, n_jobs: int | None = -1, **options: Any) -> Descriptor:
     """A descriptor for pictures, by its registered name; what it learns is kept. A descriptor stays what it is."""
     if isinstance(descriptor, Descriptor):
         return descriptor
@@ -85,7 +80,7 @@ def fit(
         source = _opened(images, {}, lambda height, width: max(height, width) // (ROOM * kind.longest))
     if not kind.learns:
         return kind.fit(source, n_jobs, **options)
-    path = cache.default_path() if cached is None else cached
+    path = cache.default_path()
     (key,) = _keys(kind, options, [b"".join(_digests(images))])
     if (kept := cache.read(path, [key]).get(key)) is not None and (found := Descriptor.from_meta(json.loads(kept))):
         return found
@@ -95,17 +90,13 @@ def fit(
 
 
 def rows(
-    images: Images,
-    descriptor: Descriptor,
-    n_jobs: int | None = -1,
-    progress: Progress | None = None,
-    cached: Path | None = None,
+    images: Images, descriptor: Descriptor, n_jobs: int | None = -1, progress: Progress | None = None
 ) -> Described:
     """Features of pictures, arrays or paths; see `with_features`.
 
     `progress` is called with the pictures done and in all. A DataError says that none of the files is a picture.
     """
-    path = cache.default_path() if cached is None else cached
+    path = cache.default_path()
     keys = _keys(type(descriptor), descriptor.to_meta(), _digests(images))
     n_bytes = 4 * descriptor.n_features
     found = {key: row for key, row in cache.read(path, set(keys)).items() if len(row) == n_bytes}
