@@ -102,18 +102,15 @@ class NpyKind(BlockKind):
             raise DataError(
                 f"{str(folder / there)!r} is there, but not {lacking!r}; give labels beside every block or none"
             )
-        shapes, dtypes = [], []
-        for name in names:
-            shape, _, dtype, _ = _read_header(folder / name)
-            shapes.append(shape)
-            dtypes.append(dtype)
-            if shape[1] != shapes[0][1]:
+        shapes, _, dtypes, _ = zip(*(_read_header(folder / name) for name in names), strict=True)
+        counts, widths = zip(*shapes, strict=True)
+        for name, width in zip(names, widths, strict=True):
+            if width != widths[0]:
                 raise DataError(
-                    f"{str(folder / name)!r} has {shape[1]} columns, and {str(folder / names[0])!r} has "
-                    f"{shapes[0][1]}; all blocks must have as many"
+                    f"{str(folder / name)!r} has {width} columns, and {str(folder / names[0])!r} has {widths[0]}; all "
+                    "blocks must have as many"
                 )
-        blocks = Block.consecutive(names, [shape[0] for shape in shapes])
-        return cls(folder, bool(beside)), blocks, shapes[0][1], float_type(dtypes)
+        return cls(folder, bool(beside)), Block.consecutive(names, counts), widths[0], float_type(dtypes)
 
     def fill(self, out: Floats, block: Block, rows: Indices) -> None:
         """By memory map: only pages with some of the rows are read."""

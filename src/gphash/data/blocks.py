@@ -211,19 +211,8 @@ def is_folder_of_blocks(path: Path) -> bool:
 def open_folder(path: str | os.PathLike[str]) -> FolderTable:
     """Open a folder of blocks; rows are float64 if any block is, else float32.
 
-    Parameters
-    ----------
-    path
-        The folder; where workers read its rows, it has the same path for all of them.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is nothing at the path.
-    DataError
-        If there are no rows, or if blocks are damaged or do not go together: it names them and the remedy.
-    ImportError
-        If the package that reads such blocks is not installed.
+    Where workers read its rows, the folder has the same path for all of them. A DataError says that there are no rows,
+    or names blocks that are damaged or do not go together.
     """
     folder = Path(path).expanduser().absolute()
     if not folder.exists():

@@ -121,11 +121,8 @@ def file_digest(path: Path) -> str:
 
 def array_checksum(arrays: Mapping[str, NDArray[Any]]) -> str:
     """Identify arrays by their names and their bytes, little-endian, C order."""
-    digests = {}
-    for name, array in arrays.items():
-        little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
-        digests[name] = hashlib.sha256(little.data).hexdigest()
-    return checksum(digests)
+    little = {name: np.ascontiguousarray(array, array.dtype.newbyteorder("<")) for name, array in arrays.items()}
+    return checksum({name: hashlib.sha256(array.data).hexdigest() for name, array in little.items()})
 
 
 def split_at_random(n_rows: int, n_test: int, seed: int) -> tuple[Indices, Indices]:

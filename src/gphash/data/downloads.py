@@ -52,8 +52,7 @@ class RemoteFile(NamedTuple):
 def cache_dir() -> Path:
     """The user's cache folder."""
     if sys.platform == "win32":
-        local = os.environ.get("LOCALAPPDATA")
-        return Path(local) if local else Path.home() / "AppData" / "Local"
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches"
     # The XDG specification says to ignore a relative path.

@@ -146,16 +146,11 @@ def _sample(blocks: Iterable[NDArray[np.float32]], size: int, generator: np.rand
     return pruned()[0][0]
 
 
-def weigh(counts: ArrayLike) -> NDArray[np.float32]:
+def weigh(counts: NDArray[Any]) -> NDArray[np.float32]:
     """Square roots of the shares of the words, [n, n_words]; a row of zeros stays one."""
-    given = np.asarray(counts)
-    if given.ndim != 2 or given.dtype.kind not in "buif":
-        raise ValueError(f"counts has shape {given.shape} and dtype {given.dtype}; it must be numbers [n, n_words].")
-    weighed = np.empty(given.shape, dtype=np.float32)
-    for rows in row_blocks(len(given), _BLOCK_ROWS):
-        shares = given[rows].astype(np.float64)
-        if not np.all((shares >= 0) & (shares < np.inf)):
-            raise ValueError("counts holds NaN, infinity or negative numbers; give numbers of at least 0.")
+    weighed = np.empty(counts.shape, dtype=np.float32)
+    for rows in row_blocks(len(counts), _BLOCK_ROWS):
+        shares = counts[rows].astype(np.float64)
         total = shares.sum(axis=1, keepdims=True)
         shares /= np.where(total > 0, total, 1)
         np.sqrt(shares, out=weighed[rows], casting="same_kind")
@@ -164,7 +159,7 @@ def weigh(counts: ArrayLike) -> NDArray[np.float32]:
 
 def _features(number: int, image: ArrayLike) -> NDArray[np.float32]:
     """SIFT features of one picture, [k, 128]."""
-    checked = greys.check_image(image, 1, f"images[{number}]")
+    checked = greys.check(image, 1, f"images[{number}]")
     grey = greys.stretch(greys.reduce(checked[None], LONGEST, 1), number)[0]
     _, features = _opencv().SIFT_create().detectAndCompute(np.rint(grey).astype(np.uint8), None)
     return np.empty((0, DIMENSION), dtype=np.float32) if features is None else np.asarray(features, dtype=np.float32)

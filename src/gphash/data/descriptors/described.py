@@ -59,13 +59,11 @@ def with_features(
     if dataset.train.images is None or dataset.test.images is None:
         raise ValueError("the data set has neither features nor images; it must have one of them.")
     fitted = fit(descriptor, dataset.train.images, n_jobs, **options)
-    splits = []
-    skipped = dataset.skipped
-    for split in (dataset.train, dataset.test):
-        assert split.images is not None
-        found = rows(split.images, fitted, n_jobs)
+    splits, skipped = [], dataset.skipped
+    for y, images in ((dataset.train.y, dataset.train.images), (dataset.test.y, dataset.test.images)):
+        found = rows(images, fitted, n_jobs)
         skipped += found.skipped
-        splits.append(Split(found.X, split.y[found.kept], select(split.images, found.kept)))
+        splits.append(Split(found.X, y[found.kept], select(images, found.kept)))
     return dataset._replace(train=splits[0], test=splits[1], features=str(fitted), skipped=skipped)
 
 
@@ -102,25 +100,22 @@ def rows(
     found = {key: row for key, row in cache.read(path, set(keys)).items() if len(row) == n_bytes}
     # One number for each key: equal pictures are described once.
     missing = sorted({key: number for number, key in enumerate(keys) if key not in found}.values())
-    failed: dict[Path, str] = {}
+    reasons: dict[bytes, str] = {}
     for start in range(0, len(missing), PAGE_ROWS):
         page = missing[start : start + PAGE_ROWS]
-        X = _describe(select(images, page), descriptor, n_jobs, failed)
-        if not isinstance(images, np.ndarray):
-            page = [number for number in page if images[number] not in failed]
-        new = {keys[number]: row.astype("<f4").tobytes() for number, row in zip(page, X, strict=True)}
+        faults: dict[int, str] = {}
+        X = _describe(select(images, page), descriptor, n_jobs, faults)
+        reasons |= {keys[page[place]]: reason for place, reason in faults.items()}
+        sound = [keys[number] for place, number in enumerate(page) if place not in faults]
+        new = {key: row.astype("<f4").tobytes() for key, row in zip(sound, X, strict=True)}
         cache.write(path, new)
         found |= new
         if progress is not None:
-            progress(len(images) - len(missing) + min(start + PAGE_ROWS, len(missing)), len(images))
+            progress(len(images) - len(missing) + start + len(page), len(images))
     if progress is not None and not missing:
         progress(len(images), len(images))
     kept = [number for number, key in enumerate(keys) if key in found]
-    skipped: tuple[Skipped, ...] = ()
-    if len(kept) < len(images):
-        # Of equal files one was opened.
-        reasons = {keys[number]: failed[picture] for number, picture in enumerate(images) if picture in failed}
-        skipped = tuple(Skipped(images[n], reasons[key]) for n, key in enumerate(keys) if key in reasons)
+    skipped = tuple(Skipped(images[number], reasons[key]) for number, key in enumerate(keys) if key in reasons)
     if not kept:
         raise DataError(f"none of the {len(images)} files is a picture that can be described: {skipped[-1].reason}")
     X = np.frombuffer(b"".join(found[keys[number]] for number in kept), dtype="<f4").astype(np.float32)
@@ -135,7 +130,7 @@ def select(images: Images, numbers: Sequence[int] | Indices) -> Images:
 
 
 def _describe(
-    images: Images, descriptor: Descriptor, n_jobs: int | None, faults: dict[Path, str]
+    images: Images, descriptor: Descriptor, n_jobs: int | None, faults: dict[int, str]
 ) -> NDArray[np.float32]:
     if isinstance(images, np.ndarray):
         return descriptor.describe_all(images, n_jobs)
@@ -146,13 +141,13 @@ def _describe(
     return descriptor.describe_all(itertools.chain([first], opened), n_jobs)
 
 
-def _opened(paths: Iterable[Path], faults: dict[Path, str], spare: pictures.Reduction) -> Iterator[NDArray[np.uint8]]:
-    """The pictures one after another; those that are none are left out and noted."""
-    for path in paths:
+def _opened(paths: Iterable[Path], faults: dict[int, str], spare: pictures.Reduction) -> Iterator[NDArray[np.uint8]]:
+    """The pictures one after another; those that are none are left out, and noted by their places."""
+    for place, path in enumerate(paths):
         try:
             yield pictures.open_picture(path, reduction=spare)
         except pictures.PictureError as error:
-            faults[path] = str(error)
+            faults[place] = str(error)
 
 
 def _digests(images: Images) -> list[bytes]:

@@ -40,19 +40,10 @@ def load(
 
     Parameters
     ----------
-    folder
-        Of pictures.
     progress
         Called with the files done and in all.
     test_share, seed
         Which part of the pictures to test with, and what decides which ones.
-
-    Raises
-    ------
-    DataMissingError
-        If there is no such folder.
-    DataError
-        If the folder has fewer than two classes, or too few pictures, or if its tags do not match.
     """
     if not 0 < test_share < 1:
         raise ValueError(f"test_share={test_share!r}; give a number between 0 and 1.")
