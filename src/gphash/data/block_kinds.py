@@ -127,9 +127,7 @@ class NpyKind(BlockKind):
 
     def _own_labels(self, block: Block) -> BlockLabels:
         path = self.folder / f"{block.name[:-4]}{_BESIDE}"
-        with tables.reading(path, ".npy file of labels", *tables.DAMAGE), open(path, "rb") as file:
-            values = tables.read_array(file, os.fstat(file.fileno()).st_size)
-        return f"{str(path)!r}", values, block.n_rows
+        return f"{str(path)!r}", tables.load_npy(path, ".npy file of labels"), block.n_rows
 
 
 def _read_header(path: Path) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
@@ -221,8 +219,8 @@ class ParquetKind(BlockKind):
 
 def _told(columns: tables.Columns) -> list[str]:
     """What must be the same in all tables: names of columns, and which are features."""
-    kinds = ["the feature" if column in columns.features else "the column" for column in range(len(columns.names))]
-    return [f"{kind} {name!r}" for kind, name in zip(kinds, columns.names, strict=True)]
+    features = set(columns.features)
+    return [f"the {'feature' if at in features else 'column'} {name!r}" for at, name in enumerate(columns.names)]
 
 
 def _digest(told: list[str]) -> str:

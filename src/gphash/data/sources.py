@@ -33,18 +33,14 @@ PICTURES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", "
 
 
 class Source(NamedTuple):
-    """Rows, and what is known of them.
+    """Rows, and what is known of them; X, y and images are as in `dataset.Split`.
 
     name
         DATA as it was given.
-    X
-        Features, float32 [n, d].
-    y, classes
-        Class labels, int64 [n], numbers into the names in `classes`; or 0/1 tags, uint8 [n, c], a column for each name.
+    classes
+        The names that y counts into, or those of its columns.
     pairs
         Judged pairs of rows.
-    images
-        Pixels, uint8 [n, H, W, 3] in colour or [n, H, W] in grey; or paths of pictures, [n].
     ids
         Distinct numbers that a file gives its rows, int64 [n].
     descriptor
@@ -126,7 +122,8 @@ def read(
         rows = described.rows(images, used, n_jobs, progress)
         X, y, images = rows.X, None if y is None else y[rows.kept], described.select(images, rows.kept)
         skipped += rows.skipped
-    assert X is not None  # whatever has no rows has pictures
+    if X is None:
+        raise ValueError(f"data={name!r} has neither features nor an array of images; it must have one of them.")
     return Source(name, X, y, pairs, classes, images, ids, used, checksum, skipped, folder)
 
 

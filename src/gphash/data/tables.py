@@ -67,8 +67,7 @@ def read(path: Path) -> Content:
 
 def read_npy(path: Path) -> Content:
     """Features [n, d], or [d] for a single row."""
-    with reading(path, ".npy file of numbers", *DAMAGE), open(path, "rb") as file:
-        found = read_array(file, path.stat().st_size)
+    found = load_npy(path, ".npy file of numbers")
     return Content(_features(found[None] if found.ndim == 1 else found, f"{str(path)!r}"))
 
 
@@ -285,12 +284,18 @@ def _load_arrays(path: Path) -> dict[str, NDArray[Any]]:
         arrays = {}
         for name, member in members.items():
             with archive.open(member) as file:
-                arrays[name] = read_array(file, member.file_size)
+                arrays[name] = _read_array(file, member.file_size)
         return arrays
 
 
-def read_array(file: IO[bytes], n_bytes: int) -> NDArray[Any]:
-    """An array of a .npy file of so many bytes; memory is asked for only if the file can fill it."""
+def load_npy(path: Path, what: str) -> NDArray[Any]:
+    """The array of a .npy file, which an error calls `what`."""
+    with reading(path, what, *DAMAGE), open(path, "rb") as file:
+        return _read_array(file, path.stat().st_size)
+
+
+def _read_array(file: IO[bytes], n_bytes: int) -> NDArray[Any]:
+    """The array of a .npy file of so many bytes; memory is asked for only if the file can fill it."""
     read_header(file, n_bytes)
     file.seek(0)
     return np.lib.format.read_array(file, allow_pickle=False)

@@ -45,12 +45,8 @@ def with_features(
 
     Parameters
     ----------
-    dataset
-        With images: arrays, or paths of pictures.
     descriptor
         A descriptor, or the registered name of one, which is then fitted to the images to train with.
-    n_jobs
-        Threads.
     options
         What `fit` of the descriptor takes, such as `n_words` and `seed` of ``bag-of-words``.
     """

@@ -130,9 +130,8 @@ def _from_subfolders(folder: Path, skipped: list[Skipped]) -> Iterator[Candidate
     is_empty = True
     for entry in here:
         if entry not in classes:
-            skipped.append(
-                Skipped(entry, f"{str(entry)!r} lies beside the classes' subfolders, so its class is unknown")
-            )
+            reason = f"{str(entry)!r} lies beside the classes' subfolders, so its class is unknown"
+            skipped.append(Skipped(entry, reason))
         elif entry.is_symlink():
             skipped.append(Skipped(entry, f"{str(entry)!r} is a link; put the folder itself there"))
             continue

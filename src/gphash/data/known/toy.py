@@ -25,12 +25,7 @@ def load(
 ) -> Dataset:
     """Draw 200 points to train with, those of the figure, and as many others to test with; nothing is read.
 
-    Parameters
-    ----------
-    n_per_class
-        Points of each class, in either split.
-    seed
-        Decides which.
+    `n_per_class` are the points of each class, in either split, and `seed` decides which.
     """
     del data_dir, download, progress
     arrays: dict[str, NDArray[np.generic]] = {}
