@@ -193,9 +193,10 @@ class ParquetKind(BlockKind):
             return None
         name = columns.names[column]
 
-        def cells(block: Block) -> Any:
+        def cells(block: Block) -> list[Any]:
             with self._open(block) as (file, _):
-                return file.read(columns=[name], use_threads=False).column(name)
+                found: list[Any] = file.read(columns=[name], use_threads=False).column(name).to_pylist()
+                return found
 
         def own(block: Block) -> BlockLabels:
             here = columns._replace(path=self.folder / block.name)
@@ -203,7 +204,7 @@ class ParquetKind(BlockKind):
 
         if columns.label is not None:
             return labels.joined_labels(map(own, blocks))
-        sets = (labels.tag_names(cell) for block in blocks for cell in cells(block).to_pylist())
+        sets = (labels.tag_names(cell) for block in blocks for cell in cells(block))
         return labels.tag_sets(sets, f"{str(self.folder)!r}, column {name!r}")
 
     @contextmanager

@@ -209,14 +209,11 @@ class Columns(NamedTuple):
             raise DataError(f"{self.place(column, row)}: empty; there must be a number in every row")
         return np.asarray(cells.to_numpy()[rows])
 
-    def words(self, column: int, cells: Any) -> NDArray[Any]:
-        """The column ``label``."""
-        words = [cell.strip() if isinstance(cell, str) else cell for cell in cells.to_pylist()]
-        for empty in (None, ""):
-            if empty in words:
-                where = self.place(column, words.index(empty))
-                raise DataError(f"{where}: empty; there must be a class in every row")
-        return np.array(words)
+    def words(self, column: int, cells: list[Any]) -> NDArray[Any]:
+        """Cells of the column ``label``, none of which may be None."""
+        if None in cells:
+            raise DataError(f"{self.place(column, cells.index(None))}: empty; there must be a class in every row")
+        return np.array(cells)
 
 
 @contextmanager
@@ -244,7 +241,8 @@ def _content(columns: Columns, table: Any) -> Content:
             raise DataError(f"{where}: there must be a whole number in every row")
         content = content._replace(ids=_ids(cells.to_numpy(), where))
     if columns.label is not None:
-        words = columns.words(columns.label, table.column(columns.label))
+        found = table.column(columns.label).to_pylist()
+        words = columns.words(columns.label, [one.strip() or None if isinstance(one, str) else one for one in found])
         return content._replace(**numbered(words, None, columns.place(columns.label))._asdict())
     if columns.tags is not None:
         sets = map(tag_names, table.column(columns.tags).to_pylist())

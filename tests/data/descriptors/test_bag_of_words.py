@@ -166,3 +166,18 @@ def test_counts_are_weighed_in_blocks(monkeypatch):
     expected = bag_of_words.weigh(counts)
     monkeypatch.setattr(bag_of_words, "_BLOCK_ROWS", 8)
     np.testing.assert_array_equal(bag_of_words.weigh(counts), expected)
+
+
+@pytest.mark.parametrize(
+    ("counts", "message"),
+    [
+        ([1, 2], r"counts has shape \(2,\)"),
+        ([["a"]], "dtype <U1"),
+        ([[1, -1]], "negative"),
+        ([[np.nan, 1]], "NaN"),
+        ([[np.inf, 1]], "infinity"),
+    ],
+)
+def test_what_are_no_counts_is_refused(counts, message):
+    with pytest.raises(ValueError, match=message):
+        bag_of_words.weigh(counts)

@@ -146,11 +146,16 @@ def _sample(blocks: Iterable[NDArray[np.float32]], size: int, generator: np.rand
     return pruned()[0][0]
 
 
-def weigh(counts: NDArray[Any]) -> NDArray[np.float32]:
+def weigh(counts: ArrayLike) -> NDArray[np.float32]:
     """Square roots of the shares of the words, [n, n_words]; a row of zeros stays one."""
-    weighed = np.empty(counts.shape, dtype=np.float32)
-    for rows in row_blocks(len(counts), _BLOCK_ROWS):
-        shares = counts[rows].astype(np.float64)
+    given = np.asarray(counts)
+    if given.ndim != 2 or given.dtype.kind not in "buif":
+        raise ValueError(f"counts has shape {given.shape} and dtype {given.dtype}; it must be numbers [n, n_words].")
+    weighed = np.empty(given.shape, dtype=np.float32)
+    for rows in row_blocks(len(given), _BLOCK_ROWS):
+        shares = given[rows].astype(np.float64)
+        if not np.all((shares >= 0) & (shares < np.inf)):
+            raise ValueError("counts holds NaN, infinity or negative numbers; give numbers of at least 0.")
         total = shares.sum(axis=1, keepdims=True)
         shares /= np.where(total > 0, total, 1)
         np.sqrt(shares, out=weighed[rows], casting="same_kind")
