@@ -53,8 +53,7 @@ class Sizes(NamedTuple):
 
 def items(view: View) -> tuple[Octets, Numbers]:
     """All items that pass the condition, ids ascending."""
-    ids, codes = _pages(view, sql.READ_ITEMS, FIRST, lambda last: int(last[0]))
-    return _in_order(view, ids, codes)
+    return _in_order(view, *_pages(view, sql.READ_ITEMS, FIRST))
 
 
 def some(view: View, ids: Numbers, template: str = sql.READ_SOME) -> tuple[Octets, Numbers]:
@@ -82,7 +81,7 @@ def _in_order(view: View, ids: Numbers | None, codes: NDArray[Any] | None) -> tu
     return database.packed_of(codes, view.n_bits)[order], numbers[order]
 
 
-def _pages(view: View, template: str, first: Any, start: Callable[[NDArray[Any]], Any]) -> list[NDArray[Any]]:
+def _pages(view: View, template: str, first: int | str) -> list[NDArray[Any]]:
     """Two columns of a statement that reads in the order of the first; every page begins with the last row."""
     pages: list[tuple[NDArray[Any], ...]] = []
     while True:
@@ -92,7 +91,8 @@ def _pages(view: View, template: str, first: Any, start: Callable[[NDArray[Any]]
         pages.append(tuple(column[1:] if pages else column for column in page))
         if len(page[0]) < PAGE:
             return [np.concatenate(columns) for columns in zip(*pages, strict=True)]
-        first = start(page[0][-1:])
+        last = page[0][-1]
+        first = engines.as_text(last[None], view.n_bits)[0] if last.ndim else int(last)
 
 
 # Searching
@@ -148,14 +148,12 @@ def likeliest(view: View, known: Sizes, mode: Octets, weights: Numbers, k: int, 
     `mode` is the likeliest code, packed, [bytes], and `weights` are the costs of bits that differ from it, [m].
     """
     there: Rows = []
-    if not k:
-        return there
-    if k <= known.n_codes // WORTH:
+    if 0 < k <= known.n_codes // WORTH:
         for codes, costs in batches(mode, weights, min(LEAST + known.n_codes // SHARE, MOST)):
             there += _held(view, codes, costs, k)
             if _n_ids(there) >= k:
                 return there
-    return rank()(mode, weights, k)
+    return rank()(mode, weights, k) if k else []
 
 
 def ranker(view: View) -> Rank:
@@ -164,19 +162,15 @@ def ranker(view: View) -> Rank:
 
     n_bits = view.n_bits
     if view.condition is None:
-        first = FIRST if n_bits <= WORD else "0" * n_bits
-        found, counts = _pages(
-            view, sql.READ_CODES, first, lambda last: database.code(database.packed_of(last, n_bits)[0], n_bits)
-        )
+        found, counts = _pages(view, sql.READ_CODES, FIRST if n_bits <= WORD else "0" * n_bits)
         packed = database.packed_of(found, n_bits)
     else:
         packed, ids = items(view)
         counts = np.ones(len(ids), np.int64)
     whole = bucketing.group(bucketing.to_words(packed, n_bits), np.arange(len(packed)))
-    if len(packed):
-        counts = np.add.reduceat(counts[whole.ids], whole.starts[:-1].astype(np.int64))
+    counts = bucketing.sums(whole, counts)
     arrays = whole.codes, whole.starts, whole.ids, np.empty(0, bool), counts, whole.same, whole.value
-    chosen, costs = np.empty(whole.n_codes, np.int32), np.empty(whole.n_codes, np.int64)
+    chosen, costs = np.empty(len(counts), np.int32), np.empty(len(counts), np.int64)
 
     def rank(mode: Octets, weights: Numbers, k: int) -> Rows:
         most = min(k, int(counts.sum()))
