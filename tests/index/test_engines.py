@@ -1,7 +1,8 @@
-"""Engines that an index is handed over to find what the index finds."""
+"""The recipes of docs/engines.md: engines that an index is handed over to find what the index finds."""
 
+import re
 import sqlite3
-import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,27 @@ from gphash.index import engines
 from gphash.index.hamming_index import HammingIndex
 
 LENGTHS = [16, 32, 33, 64, 100]
+PAGE = (Path(__file__).parents[2] / "docs" / "engines.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+
+
+def run(containing, **given):
+    """Run the recipe that contains a text, and return all names that it knows."""
+    (recipe,) = [block for block in BLOCKS if containing in block]
+    exec(recipe, given)
+    return given
+
+
+def handed_over(index):
+    """The names that all recipes start from."""
+    return run("index.items()", index=index)
+
+
+def ways(engine):
+    """Mark, kind, distance and form of codes of every way that the page has for an engine, and the longest code."""
+    lines = [line for line in PAGE.splitlines() if line.startswith(f"| {engine}") and "wanted" in line]
+    assert lines
+    return [(re.findall(r"`([^`]+)`", line), 64 if "up to 64 bits" in line else 10**6) for line in lines]
 
 
 def clustered(n_bits, n=1200, seed=0):
@@ -45,24 +67,30 @@ def distances(index, queries):
     return [sorted(zip((bits != row).sum(axis=1).tolist(), ids.tolist(), strict=True)) for row in asked]
 
 
-def check_sql(index, queries, dialect, execute, fill):
+def check_sql(index, queries, way, execute, fill):
     """Hand over, ask both queries, and compare with the index."""
-    sql = engines.to_sql(index, dialect, table="learned_codes")
-    execute(sql.create)
-    fill(sql.insert, list(sql.rows))
-    execute(sql.index_codes)
-    codes = engines.sql_codes(queries, index.n_bits, dialect)
+    mark, kind, distance, form = way
+    known = handed_over(index)
+    sql = run("CREATE TABLE", mark=mark, kind=kind.replace("n_bits", str(index.n_bits)), distance=distance)
+    execute(sql["create"])
+    fill(sql["insert"], list(zip(known["ids"].tolist(), eval(form, known), strict=True)))
+    execute(sql["index_codes"])
+    codes = eval(form, known | {"packed": queries})
+    check_answers(index, queries, codes, sql, execute)
+
+
+def check_answers(index, queries, codes, sql, execute):
     for radius in (0, 2, index.n_bits // 3):
         ball = index.within(queries, radius)
         for number, code in enumerate(codes):
             here = slice(ball.offsets[number], ball.offsets[number + 1])
             wanted = list(zip(ball.ids[here].tolist(), ball.distances[here].tolist(), strict=True))
-            assert execute(sql.within, (code, radius)) == wanted
+            assert execute(sql["within"], (code, radius)) == wanted
     for k in (1, 10, 300, 5000):
         found = index.search(queries, k)
         for number, code in enumerate(codes):
             wanted = list(zip(found.ids[number].tolist(), found.distances[number].tolist(), strict=True))
-            assert execute(sql.nearest, (code, k)) == wanted
+            assert execute(sql["nearest"], (code, k)) == wanted
 
 
 # What is handed over
@@ -87,7 +115,6 @@ def test_an_empty_index_hands_over_nothing(n_bits):
     packed, ids = index.items()
     assert packed.shape == (0, -(-n_bits // 8))
     assert ids.shape == (0,)
-    assert list(engines.to_sql(index, "sqlite").rows) == []
 
 
 def test_the_oracle_agrees_with_the_index(case):
@@ -121,20 +148,21 @@ def test_bigint_is_the_code_as_a_binary_number(codes):
 @given(codes=packed_codes(200))
 def test_text_bytes_and_hex_come_back(codes):
     packed, n_bits = codes
-    for there, back in [
-        (engines.as_text, engines.from_text),
-        (engines.as_bytes, engines.from_bytes),
-        (engines.as_hex, engines.from_hex),
-    ]:
-        np.testing.assert_array_equal(back(there(packed, n_bits), n_bits), packed)
+    digits = [[int(digit) for digit in text] for text in engines.as_text(packed, n_bits)]
+    np.testing.assert_array_equal(packing.pack(np.array(digits, np.uint8).reshape(len(packed), n_bits)), packed)
+    if len(packed):
+        ids = np.arange(len(packed))
+        np.testing.assert_array_equal(run("rows = [{", packed=packed, ids=ids, np=np)["again"], packed)
+        documents = run("documents = [{", packed=packed)["documents"]
+        assert [bytes.fromhex(one["code"]) for one in documents] == [row.tobytes() for row in packed]
 
 
 def test_the_first_bit_comes_first():
     packed = packing.pack(np.array([[1, 0, 0, 0, 0, 0, 0, 0, 0, 1]]))
     assert engines.as_bigint(packed, 10).tolist() == [513]
     assert engines.as_text(packed, 10) == ["1000000001"]
-    assert engines.as_bytes(packed, 10) == [b"\x80\x40"]
-    assert engines.as_hex(packed, 10) == ["8040"]
+    assert run("rows = [{", packed=packed, ids=np.array([7]), np=np)["rows"] == [{"id": 7, "code": b"\x80\x40"}]
+    assert run("documents = [{", packed=packed)["documents"] == [{"code": "8040"}]
     assert engines.as_bigint(np.full((1, 8), 255, np.uint8), 64).tolist() == [-1]
     assert engines.as_bigint(np.array([[128, 0, 0, 0, 0, 0, 0, 0]], np.uint8), 64).tolist() == [-(2**63)]
 
@@ -148,12 +176,6 @@ def test_the_first_bit_comes_first():
         (lambda: engines.from_bigint([-1], 63), "63 bits hold"),
         (lambda: engines.from_bigint([1.5], 10), "float64"),
         (lambda: engines.as_bigint(np.array([[1]], np.uint8), 7), "spare"),
-        (lambda: engines.from_text(["01"], 3), "'01'"),
-        (lambda: engines.from_text(["012"], 3), "'012'"),
-        (lambda: engines.from_bytes([b"12"], 8), "2 bytes"),
-        (lambda: engines.from_hex(["ff"], 7), "spare"),
-        (lambda: engines.hamming(b"1", b"12"), "1 and 2 bytes"),
-        (lambda: engines.sql_codes(np.zeros((1, 1), np.uint8), 8, "oracle"), "oracle"),
     ],
 )
 def test_what_is_no_code_is_refused(call, fault):
@@ -161,28 +183,13 @@ def test_what_is_no_code_is_refused(call, fault):
         call()
 
 
-@pytest.mark.parametrize(
-    "table", ["", "1st", "a b", 'a"b', "a;DROP TABLE b", "a.b", "a-b", "é", "items\n", "a" * 59, "%s"]
-)
-def test_a_table_has_a_plain_name(table):
-    index = HammingIndex.build(np.zeros((1, 2), np.uint8))
-    with pytest.raises(ValueError, match="plain name"):
-        engines.to_sql(index, "sqlite", table=table)
-
-
-def test_a_dialect_is_known():
-    with pytest.raises(ValueError, match="mysql"):
-        engines.to_sql(HammingIndex.build(np.zeros((1, 2), np.uint8)), "mysql")
-
-
 # FAISS
 
 
 def test_faiss_finds_the_same(case):
-    faiss = pytest.importorskip("faiss", reason="faiss-cpu is not installed")
+    pytest.importorskip("faiss", reason="faiss-cpu is not installed")
     index, queries = case
-    handed = engines.to_faiss(index)
-    assert isinstance(handed, faiss.IndexBinaryIDMap)
+    handed = run("import faiss", queries=queries, **handed_over(index))["handed"]
     assert handed.ntotal == len(index)
     for radius in (0, 2, index.n_bits // 3):
         offsets, costs, ids = handed.range_search(queries, radius + 1)  # below, not up to
@@ -201,26 +208,29 @@ def test_faiss_finds_the_same(case):
             np.testing.assert_array_equal(ids[np.lexsort((ids, near))][:k], found.ids[number])
 
 
-def test_without_faiss_one_sentence_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "faiss", None)
-    with pytest.raises(ImportError, match="pip install faiss-cpu"):
-        engines.to_faiss(HammingIndex.build(np.zeros((1, 2), np.uint8)))
-
-
 # SQL
 
 
 def test_sqlite_finds_the_same(case):
     index, queries = case
+    ((mark, kind, distance, form), _), *others = ways("SQLite")
+    assert not others
     connection = sqlite3.connect(":memory:")
+    sql = run("CREATE TABLE", mark=mark, kind=kind, distance=distance)
+    run("create_function", connection=connection, queries=queries, **(handed_over(index) | sql))
+    codes = eval(form, {"packed": queries})
+    check_answers(index, queries, codes, sql, lambda text, values: connection.execute(text, values).fetchall())
+    connection.close()
+
+
+def test_sqlite_finds_the_same_without_a_function(case):
+    index, queries = case
     if index.n_bits > 64:
-        connection.create_function("hamming", 2, engines.hamming, deterministic=True)
+        pytest.skip("up to 64 bits")
+    connection = sqlite3.connect(":memory:")
+    way = "?", "INTEGER", run("0x1111111111111111")["distance"], "engines.as_bigint(packed, n_bits).tolist()"
     check_sql(
-        index,
-        queries,
-        "sqlite",
-        lambda text, values=(): connection.execute(text, values).fetchall(),
-        connection.executemany,
+        index, queries, way, lambda text, values=(): connection.execute(text, values).fetchall(), connection.executemany
     )
     connection.close()
 
@@ -228,44 +238,35 @@ def test_sqlite_finds_the_same(case):
 @given(a=st.integers(-(2**63), 2**63 - 1), b=st.integers(-(2**63), 2**63 - 1))
 def test_sqlite_counts_bits_of_any_two_numbers(a, b):
     connection = sqlite3.connect(":memory:")
-    text = f"SELECT {engines._sqlite_distance()} FROM (SELECT ? AS code, ? AS wanted)"
+    text = f"SELECT {run('0x1111111111111111')['distance']} FROM (SELECT ? AS code, ? AS wanted)"
     ((found,),) = connection.execute(text, (a, b)).fetchall()
     connection.close()
     assert type(found) is int
     assert found == ((a ^ b) % 2**64).bit_count()
 
 
-@pytest.mark.parametrize("table", ["near", "codes", "item", "question", "code"])
-def test_a_table_may_be_called_like_a_part_of_the_query(table):
-    packed, ids, queries = clustered(16, n=50)
-    index = HammingIndex.build(packed, ids)
-    sql = engines.to_sql(index, "sqlite", table=table)
-    connection = sqlite3.connect(":memory:")
-    connection.execute(sql.create)
-    connection.executemany(sql.insert, sql.rows)
-    connection.execute(sql.index_codes)
-    (code,) = engines.sql_codes(queries[:1], 16, "sqlite")
-    found = connection.execute(sql.nearest, (code, 7)).fetchall()
-    connection.close()
-    assert [number for number, _ in found] == index.search(queries[:1], 7).ids[0].tolist()
-
-
 def test_duckdb_finds_the_same(case):
     duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed")
     index, queries = case
-    connection = duckdb.connect(":memory:")
-    connection.execute("SET threads = 1")
+    for way, most in ways("DuckDB"):
+        if index.n_bits > most:
+            continue
+        connection = duckdb.connect(":memory:")
+        connection.execute("SET threads = 1")
 
-    def fill(text, rows):  # row by row takes a millisecond each; the rest as docs/engines.md has it
-        connection.executemany(text, rows[:100])
-        columns = [list(column) for column in zip(*rows[100:], strict=True)]
-        connection.execute("INSERT INTO learned_codes SELECT unnest(?), unnest(?)", columns)
+        def fill(text, rows, connection=connection, kind=way[1]):
+            connection.executemany(text, rows[:100])  # row by row takes a millisecond each; the rest as the page has it
+            columns = [list(column) for column in zip(*rows[100:], strict=True)]
+            connection.execute(f"INSERT INTO items SELECT unnest(?), unnest(?)::{kind}", columns)
 
-    check_sql(index, queries, "duckdb", lambda text, values=(): connection.execute(text, values).fetchall(), fill)
-    connection.close()
+        def execute(text, values=(), connection=connection):
+            return connection.execute(text, values).fetchall()
+
+        check_sql(index, queries, way, execute, fill)
+        connection.close()
 
 
-def check_postgresql(case, connection, dialect):
+def check_postgresql(case, connection, engine):
     index, queries = case
 
     def execute(text, values=()):
@@ -275,18 +276,20 @@ def check_postgresql(case, connection, dialect):
     def fill(text, rows):
         with connection.cursor() as cursor:
             cursor.executemany(text, rows[:100])
-            with cursor.copy("COPY learned_codes (id, code) FROM STDIN") as copy:
+            with cursor.copy("COPY items (id, code) FROM STDIN") as copy:
                 for row in rows[100:]:
                     copy.write_row(row)
 
-    try:
-        check_sql(index, queries, dialect, execute, fill)
-    finally:
-        connection.execute("DROP TABLE IF EXISTS learned_codes")
+    for way, most in ways(engine):
+        if index.n_bits <= most:
+            try:
+                check_sql(index, queries, way, execute, fill)
+            finally:
+                connection.execute("DROP TABLE IF EXISTS items")
 
 
 def test_postgresql_finds_the_same(case, connection):
-    check_postgresql(case, connection, "postgresql")
+    check_postgresql(case, connection, "PostgreSQL")
 
 
 def test_pgvector_finds_the_same(case, connection):

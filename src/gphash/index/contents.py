@@ -21,23 +21,19 @@ SMALL, SHARE = 1024, 8  # recent items are folded in beyond so many, or this par
 ALL = np.empty(0, bool)
 
 
-class Marks(NamedTuple):
-    """Items of buckets that count: a mark for every place in `ids`, how many of every bucket, [u], and in all.
+Piece: TypeAlias = tuple[Any, int]
+"""Arrays as a search takes them, and how many items count.
 
-    Both arrays are empty if all items count.
-    """
-
-    kept: NDArray[np.bool_]
-    counts: NDArray[np.int64]
-    total: int
+The arrays are codes, starts and ids; a mark for every place in `ids` that counts, and how many of every bucket, both
+empty if all count; same and value.
+"""
 
 
-def mark(buckets: Buckets, kept: NDArray[np.bool_] = ALL) -> Marks:
-    """Marks of some places in `ids`; of all if `kept` is empty."""
-    if not len(kept):
-        return Marks(ALL, np.empty(0, np.int64), buckets.n_items)
-    counts = bucketing.counts(buckets, kept)
-    return Marks(kept, counts, int(counts.sum()))
+def piece(buckets: Buckets, kept: NDArray[np.bool_] = ALL) -> Piece:
+    """Buckets of which some places in `ids` count; all if `kept` is empty."""
+    counts = bucketing.counts(buckets, kept) if len(kept) else np.empty(0, np.int64)
+    total = int(counts.sum()) if len(kept) else buckets.n_items
+    return (buckets.codes, buckets.starts, buckets.ids, kept, counts, buckets.same, buckets.value), total
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,9 +44,9 @@ class Part:
     alive: NDArray[np.bool_] = field(default_factory=lambda: ALL)
 
     @cached_property
-    def marks(self) -> Marks:
+    def piece(self) -> Piece:
         """Items that have not been removed."""
-        return mark(self.buckets, self.alive)
+        return piece(self.buckets, self.alive)
 
     @cached_property
     def living(self) -> Buckets:
@@ -112,7 +108,7 @@ class Contents:
     @cached_property
     def n_items(self) -> int:
         """Number of items."""
-        return sum(part.marks.total for part in self.parts)
+        return sum(part.piece[1] for part in self.parts)
 
     def has(self, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which of some ids are there."""
@@ -146,9 +142,7 @@ class Contents:
         codes = np.concatenate([part.codes for part in parts])
         sizes = np.concatenate([bucketing.sizes(part) for part in parts])
         distinct = bucketing.group(codes, np.arange(len(codes)))
-        if not distinct.n_codes:
-            return distinct.codes, sizes
-        return distinct.codes, np.add.reduceat(sizes[distinct.ids], distinct.starts[:-1].astype(np.int64))
+        return distinct.codes, bucketing.sums(distinct, sizes)
 
     @property
     def n_bytes(self) -> int:
@@ -170,15 +164,14 @@ class Filter:
     def __init__(self, ids: NDArray[np.int64], state: object) -> None:
         self.ids = _settled(ids)
         self.state = state
-        self._marks: weakref.WeakKeyDictionary[Part, Marks] = weakref.WeakKeyDictionary()
+        self._pieces: weakref.WeakKeyDictionary[Part, Piece] = weakref.WeakKeyDictionary()
 
-    def marks(self, part: Part) -> Marks:
+    def piece(self, part: Part) -> Piece:
         """Items of a part that are allowed and have not been removed."""
-        found = self._marks.get(part)
-        if found is None:
+        if part not in self._pieces:
             kept = np.isin(part.buckets.ids, self.ids)
-            found = self._marks[part] = mark(part.buckets, kept & part.alive if len(part.alive) else kept)
-        return found
+            self._pieces[part] = piece(part.buckets, kept & part.alive if len(part.alive) else kept)
+        return self._pieces[part]
 
 
 Allowed: TypeAlias = Filter | Where | Iterable[int] | ArrayLike

@@ -16,16 +16,13 @@ from numpy.typing import NDArray
 from gphash.execution.local import row_blocks, side_by_side
 from gphash.index import buckets as bucketing
 from gphash.index import contents, rankings
-from gphash.index.buckets import Buckets, Words
-from gphash.index.contents import Allowed, Contents, Marks
+from gphash.index.buckets import Words
+from gphash.index.contents import Allowed, Contents, Piece
 from gphash.index.rankings import EXPECTED, HAMMING, Ranking
 
 QUERIES = 32  # per unit of parallel work
 PATIENCE = 3 * 10**7  # comparisons of a query with a code before the compiled search is loaded: a second of numpy's
 UNLIKE = 6  # times as long numpy takes for an expected distance as for a Hamming distance
-
-Piece: TypeAlias = tuple[Any, int]
-"""Arrays of a part as a search takes them, and how many of its items count."""
 
 Items: TypeAlias = tuple[NDArray[np.int64], NDArray[Any]]
 """Ids and costs, in the order of (cost, id)."""
@@ -78,8 +75,8 @@ def warm(pieces: list[Piece], n_bits: int) -> None:
     with scanner.getting_ready():
         from gphash.index import scan
 
-        for arrays in [arrays for arrays, there in pieces if there] or [_arrays(alone, contents.mark(alone))]:
-            query = _rows(code)
+        query = _rows(code)
+        for arrays in [arrays for arrays, there in pieces if there] or [contents.piece(alone)[0]]:
             scan.search_many(arrays, query, 1, n_bits, ids, costs)
             scan.search_many_expected(arrays, query, np.ones((1, n_bits), np.int64), 1, ids, costs)
             scan.emit_balls(arrays, scan.balls(arrays, query, n_bits), ids[0], costs[0].astype(np.int32))
@@ -88,12 +85,7 @@ def warm(pieces: list[Piece], n_bits: int) -> None:
 def pieces_of(held: Contents, allowed: Allowed | None) -> list[Piece]:
     """The parts of an index, of which the items that are allowed count."""
     chosen = None if allowed is None else contents.resolve(allowed, held.ids, held.state)
-    marked = [(part.buckets, part.marks if chosen is None else chosen.marks(part)) for part in held.parts]
-    return [(_arrays(buckets, marks), marks.total) for buckets, marks in marked]
-
-
-def _arrays(buckets: Buckets, marks: Marks) -> Any:
-    return buckets.codes, buckets.starts, buckets.ids, marks.kept, marks.counts, buckets.same, buckets.value
+    return [part.piece if chosen is None else chosen.piece(part) for part in held.parts]
 
 
 def nearest(
@@ -142,13 +134,12 @@ def _way(ranking: Ranking, pieces: list[Piece], queries: NDArray[Any], n_bits: i
 
     def by_score(arrays: Any, rows: slice, k: int, ids: Any, scores: Any) -> None:
         packed = bucketing.to_packed(arrays[0], n_bits)
-        sign = -1 if ranking.descending else 1
         for query, own_ids, own_scores in zip(queries[rows], ids, scores, strict=True):
             costs = ranking.scores(query, packed, n_bits)
             if ranking.descending:
                 costs = -costs.astype(ranking.dtype)  # scores may be unsigned
             own_ids[:], found = _best(arrays, costs, k)
-            own_scores[:] = sign * found.astype(ranking.dtype)
+            own_scores[:] = -found if ranking.descending else found
 
     return by_score
 

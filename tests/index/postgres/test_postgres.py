@@ -70,7 +70,7 @@ def looking_up(monkeypatch):
     monkeypatch.setattr(asking, "WORTH", 0.05)
     monkeypatch.setattr(asking, "steps", lambda n_bits, known, k: everything(n_bits, known, 0))
     monkeypatch.setattr(asking, "LEAST", 20)
-    monkeypatch.setattr(asking, "BATCHES", (4, 8))
+    monkeypatch.setattr(asking, "BATCH", 4)
     monkeypatch.setattr(asking, "PAGE", 37)
 
 

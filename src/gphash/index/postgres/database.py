@@ -1,16 +1,22 @@
-"""The one place that speaks with PostgreSQL: a pool of connections, transactions, and errors in one sentence."""
+"""The one place that speaks with PostgreSQL: connections, errors in one sentence, and arrays in binary.
+
+A code is a bigint up to 64 bits, the code as a binary number, and a bit string beyond. psycopg would make a Python
+object of every element of an array, which takes far longer than numpy does.
+"""
 
 import contextlib
 import logging
 import math
 import os
 import threading
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from gphash.index.postgres import wire
+from gphash.index import engines
+from gphash.index.engines import WORD
 from gphash.index.storage import LockedError
 
 try:
@@ -29,7 +35,13 @@ PATIENCE = 10  # seconds to connect, unless the connection string says otherwise
 MOST = 64  # connections; whoever needs another one waits
 # Few look-ups in large tables are no work for a compiler; statements are sent in UTF-8, whatever the user's are.
 SETTINGS = {"jit": "off", "client_encoding": "UTF8", "application_name": "gphash"}
+BIGINT, BIGINTS, BIT, BITS = 20, 1016, 1560, 1561  # numbers of the types, and of arrays of them
+ROWS = 1 << 16  # sent at a time
+SIGNATURE, END = b"PGCOPY\n\xff\r\n\0" + bytes(8), b"\xff\xff"  # of rows: no flags, nothing beyond
 READING, WRITING = IsolationLevel.REPEATABLE_READ, IsolationLevel.READ_COMMITTED
+
+Octets: TypeAlias = NDArray[np.uint8]
+Progress: TypeAlias = Callable[[int, int | None], None]
 
 # The pool's remarks on lost connections are for whoever has set up logging; errors tell everybody else.
 logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
@@ -82,39 +94,30 @@ CONDITION_ERRORS: tuple[tuple[Any, type[Exception], str], ...] = (
 )
 
 
-@contextlib.contextmanager
-def telling(where: str | None, **about: Any) -> Iterator[None]:
-    """Errors of the database in words of this package, which say what they are about."""
-    try:
-        yield
-    except psycopg.Error as error:
-        known = ERRORS if where is None else (*CONDITION_ERRORS, *ERRORS)
-        # The server's own errors have a class each; this one comes from the client's side of the connection.
-        kind = errors.AdminShutdown if type(error) is psycopg.OperationalError else type(error)
-        made, text = next((made, text) for kinds, made, text in known if issubclass(kind, kinds))
-        raise made(text.format(told=_first_line(error), where=where, **about)) from error
-
-
 class Server:
     """Connections to one database, which wait so many seconds for somebody else's lock.
 
-    A connection string of "" means what the environment says.
+    A connection string of "" means what the environment says. Errors say what they are `about`.
     """
 
-    def __init__(self, conninfo: Any, lock_timeout: Any) -> None:
+    def __init__(self, conninfo: Any, lock_timeout: Any, **about: str) -> None:
         if not isinstance(conninfo, str):
             raise ValueError(f"conninfo is of type {type(conninfo).__name__}; give a connection string.")
         if isinstance(lock_timeout, bool) or not isinstance(lock_timeout, int | float) or not 0 < lock_timeout < 1e6:
             raise ValueError(f"lock_timeout={lock_timeout!r}; give seconds, more than 0.")
-        self.lock_timeout = float(lock_timeout)
+        self._lock_timeout = float(lock_timeout)
+        self._about = about
         self._conninfo = conninfo
         self._pool: ConnectionPool[Any] | None = None
         self._owner = os.getpid()
         self._opening = threading.Lock()
 
     @contextlib.contextmanager
-    def connection(self, level: IsolationLevel | None = None) -> Iterator[Connection[Any]]:
-        """A connection, in a transaction if there is a level; without one, statements take effect one by one."""
+    def connection(self, level: IsolationLevel | None = None, where: str | None = None) -> Iterator[Connection[Any]]:
+        """A connection, in a transaction if there is a level; without one, statements take effect one by one.
+
+        Errors of the database come in words of this package; a condition may be at fault.
+        """
         try:
             with self._opened().connection() as connection:
                 if level is None:
@@ -126,6 +129,13 @@ class Server:
         except PoolTimeout:
             self._reach()  # which says why, if no server answers
             raise StoreError(f"all {MOST} connections of this store are in use; ask with fewer threads.") from None
+        except psycopg.Error as error:
+            known = ERRORS if where is None else (*CONDITION_ERRORS, *ERRORS)
+            # The server's own errors have a class each; this one comes from the client's side of the connection.
+            kind = errors.AdminShutdown if type(error) is psycopg.OperationalError else type(error)
+            made, text = next((made, text) for kinds, made, text in known if issubclass(kind, kinds))
+            told = text.format(told=_first_line(error), where=where, lock_timeout=self._lock_timeout, **self._about)
+            raise made(told) from error
 
     def close(self) -> None:
         """Close all connections; the next one that is asked for is opened again."""
@@ -174,10 +184,10 @@ class Server:
 
     def _configure(self, connection: Connection[Any]) -> None:
         # Nothing is for ever, which is what 0 milliseconds would mean.
-        for name, value in (SETTINGS | {"lock_timeout": f"{math.ceil(self.lock_timeout * 1000)}"}).items():
+        for name, value in (SETTINGS | {"lock_timeout": f"{math.ceil(self._lock_timeout * 1000)}"}).items():
             connection.execute("SELECT set_config(%s, %s, false)", (name, value))
         connection.adapters.register_dumper(np.ndarray, _ArrayDumper)
-        for number in (wire.BIGINTS, wire.BITS):
+        for number in (BIGINTS, BITS):
             connection.adapters.register_loader(number, _ArrayLoader)
 
 
@@ -185,15 +195,83 @@ def _first_line(error: psycopg.Error) -> str:
     return (error.diag.message_primary or str(error).strip().splitlines()[0]).rstrip(".")
 
 
+# Arrays and rows
+
+
+def column(n_bits: int) -> str:
+    """Type of the column of codes."""
+    return "bigint" if n_bits <= WORD else f"bit({n_bits})"
+
+
+def elements(packed: Octets, n_bits: int) -> NDArray[Any]:
+    """Packed codes, [n, bytes], as elements of an array or of a column, [n]."""
+    return engines.as_bigint(packed, n_bits) if n_bits <= WORD else bit_strings(packed, n_bits)
+
+
+def bit_strings(packed: Octets, n_bits: int) -> NDArray[Any]:
+    """Packed codes, [n, bytes], as bit strings, however short they are, [n]."""
+    found = np.empty(len(packed), [("length", ">i4"), ("octets", "u1", packed.shape[1:])])
+    found["length"], found["octets"] = n_bits, packed
+    return found
+
+
+def code(packed: Octets, n_bits: int) -> int | str:
+    """One packed code, [bytes], as a parameter."""
+    if n_bits <= WORD:
+        return int(engines.as_bigint(packed[None], n_bits)[0])
+    return engines.as_text(packed[None], n_bits)[0]
+
+
+def packed_of(found: NDArray[Any] | None, n_bits: int) -> Octets:
+    """Packed codes, [n, bytes], from an array that was read; an aggregate of no rows gives None."""
+    if found is None or not len(found):
+        return np.empty((0, -(-n_bits // 8)), np.uint8)
+    return engines.from_bigint(found, n_bits) if n_bits <= WORD else np.ascontiguousarray(found)
+
+
+def rows(columns: tuple[NDArray[Any], ...], progress: Progress | None) -> Iterator[bytes]:
+    """Rows of COPY from elements of their columns; `progress` hears how many have gone, and how many there are."""
+    n = len(columns[0])
+    yield SIGNATURE
+    for start in range(0, n, ROWS):
+        yield _sized([column[start : start + ROWS] for column in columns], [("count", ">i2")])
+        if progress is not None:
+            progress(min(start + ROWS, n), n)
+    yield END
+
+
+def _sized(columns: list[NDArray[Any]], fields: list[Any]) -> bytes:
+    """Elements, each behind its size, in rows that begin with other fields, all of them the number of columns."""
+    for number, one in enumerate(columns):
+        fields = [*fields, (f"size_{number}", ">i4"), (f"value_{number}", one.dtype.newbyteorder(">"))]
+    table = np.full(len(columns[0]), len(columns), fields)
+    for number, one in enumerate(columns):
+        table[f"size_{number}"], table[f"value_{number}"] = one.itemsize, one
+    return table.tobytes()
+
+
 class _ArrayDumper(adapt.Dumper):
+    """Elements as an array of one dimension, or of none if it is empty; the statement says of what type it is."""
+
     format = psycopg.pq.Format.BINARY
 
-    def dump(self, obj: Any) -> bytes:
-        return wire.dump(obj)
+    def dump(self, obj: NDArray[Any]) -> bytes:
+        kind = BIGINT if obj.dtype.kind == "i" else BIT
+        head = [1, 0, kind, len(obj), 1] if len(obj) else [0, 0, kind]
+        return np.array(head, ">i4").tobytes() + _sized([obj], [])
 
 
 class _ArrayLoader(adapt.Loader):
+    """Elements of one size that are not null: numbers, [n], or packed codes, [n, bytes]."""
+
     format = psycopg.pq.Format.BINARY
 
-    def load(self, data: Any) -> Any:
-        return wire.load(data)
+    def load(self, data: Any) -> NDArray[Any]:
+        octets = bytes(data)
+        if len(octets) <= 20:  # five numbers come first, three if it is empty
+            return np.empty(0, np.int64)
+        kind, _, _, size = np.frombuffer(octets, ">i4", 4, 8)
+        if kind == BIGINT:
+            return np.frombuffer(octets, [("size", ">i4"), ("value", ">i8")], offset=20)["value"].astype(np.int64)
+        bits = [("size", ">i4"), ("length", ">i4"), ("octets", "u1", (int(size) - 4,))]
+        return np.frombuffer(octets, bits, offset=20)["octets"]

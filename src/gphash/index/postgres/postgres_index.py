@@ -4,7 +4,7 @@ import contextlib
 import shlex
 import time
 from collections.abc import Iterator, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any, Self, Unpack
 
 import numpy as np
@@ -16,10 +16,9 @@ from gphash.index.backends import Ball, Index, Neighbours, Stats
 from gphash.index.contents import Allowed
 from gphash.index.hamming_index import HammingIndex
 from gphash.index.postgres import queries, relations
-from gphash.index.postgres.database import READING, WRITING, IsolationLevel, KnownError, Server, StoreError, telling
+from gphash.index.postgres.database import READING, WRITING, IsolationLevel, KnownError, Progress, Server, StoreError
 from gphash.index.postgres.queries import Sizes
 from gphash.index.postgres.relations import Condition, Meta, Options, Tables, View
-from gphash.index.postgres.wire import Progress
 from gphash.index.rankings import EXPECTED, HAMMING, Ranking
 from gphash.index.storage import LockedError
 
@@ -45,8 +44,8 @@ class PostgresIndex(Index):
         super().__init__(meta.n_bits, meta.model)
         self.name = names.name
         self.meta = meta
-        self._server = server
-        self._tables = names
+        self._server, self._tables = server, names
+        self._view = partial(_view, server, names, meta.n_bits)
         self._sizes, self._looked = Sizes(0, 0), -FRESH
 
     @classmethod
@@ -152,8 +151,7 @@ class PostgresIndex(Index):
     @property
     def ids(self) -> NDArray[np.int64]:
         """All ids, ascending; masks and labels for filters have this order."""
-        with self._view(READING) as view:
-            _, numbers = queries.items(view)
+        _, numbers = self.items()
         numbers.setflags(write=False)
         return numbers
 
@@ -175,32 +173,22 @@ class PostgresIndex(Index):
         return Stats(int(n_items), int(n_codes), int(largest), n_items / n_codes if n_codes else 0.0, int(size))
 
     def _search(
-        self,
-        ranking: Ranking,
-        asked: NDArray[Any],
-        k: int,
-        allowed: Allowed | None,
-        n_jobs: int | None,
-        **narrowed: Any,
+        self, ranking: Ranking, asked: NDArray[Any], k: int, allowed: Allowed | None, n_jobs: int | None, **more: Any
     ) -> Neighbours:
-        condition = self._condition(**narrowed)
+        condition = self._condition(**more)
         if allowed is not None or ranking not in (HAMMING, EXPECTED):
             return self._among(allowed, condition)._search(ranking, asked, k, None, n_jobs)
-        if ranking is HAMMING:
-            with self._view(_level(len(asked)), condition) as view:
-                sizes = self._believed(view)
-                found = [queries.nearest(view, sizes, query, k) if k else [] for query in asked]
-                return Neighbours(*queries.together(view, found, k))
-        # Likely codes are looked up in the order of their distance. When that meets mostly codes that nobody has, the
-        # distinct codes are read, all of them, and ranked here.
-        uncertain = rankings.uncertain(asked)
-        with self._view(READING, condition) as view:
+        with self._view(READING if ranking is EXPECTED else _level(len(asked)), condition) as view:
             sizes = self._believed(view)
+            if ranking is HAMMING:
+                found = [queries.nearest(view, sizes, query, k) for query in asked]
+                return Neighbours(*queries.together(view, found, k))
+            # Likely codes are looked up in the order of their distance. When that meets mostly codes that nobody has,
+            # the distinct codes are read, all of them, and ranked here.
+            uncertain = rankings.uncertain(asked)
             rank = cache(lambda: queries.ranker(view))
-            found = [
-                queries.likeliest(view, sizes, mode, own, k, rank)
-                for mode, own in zip(uncertain.modes, uncertain.weights, strict=True)
-            ]
+            modes = zip(uncertain.modes, uncertain.weights, strict=True)
+            found = [queries.likeliest(view, sizes, mode, weights, k, rank) for mode, weights in modes]
             ids, costs = queries.together(view, found, k)
         return Neighbours(ids, uncertain.distances(costs))
 
@@ -274,20 +262,13 @@ class PostgresIndex(Index):
             raise ValueError(f"where={where!r}, but the store was opened without table; say which one it is about.")
         return relations.read_condition(where, params)
 
-    def _view(
-        self, level: IsolationLevel | None = None, condition: Condition | None = None
-    ) -> contextlib.AbstractContextManager[View]:
-        return _view(self._server, self._tables, self.n_bits, level, condition)
-
 
 @contextlib.contextmanager
 def _view(
     server: Server, names: Tables, n_bits: int, level: IsolationLevel | None = None, condition: Condition | None = None
 ) -> Iterator[View]:
-    """A store on a connection of its own; errors say what they are about."""
-    about = {"name": names.name, "table": ".".join(names.table or ()), "key": names.key}
-    where = None if condition is None else condition.where
-    with telling(where, lock_timeout=server.lock_timeout, **about), server.connection(level) as connection:
+    """A store on a connection of its own."""
+    with server.connection(level, condition and condition.where) as connection:
         yield View(connection, names, n_bits, condition)
 
 
@@ -300,7 +281,8 @@ def _level(n_queries: int) -> IsolationLevel | None:
 def _connected(conninfo: str, name: Any, options: Options) -> Iterator[tuple[Server, Tables]]:
     """A server and the names of a store's tables; should anything fail, connections are closed."""
     names = relations.find(name, options)
-    server = Server(conninfo, options.get("lock_timeout", 10.0))
+    about = {"name": names.name, "table": ".".join(names.table or ()), "key": names.key}
+    server = Server(conninfo, options.get("lock_timeout", 10.0), **about)
     try:
         yield server, names
     except BaseException:

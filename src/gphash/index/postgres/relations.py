@@ -16,7 +16,7 @@ import numpy as np
 
 from gphash.container import FormatError
 from gphash.index.engines import WORD
-from gphash.index.postgres import wire
+from gphash.index.postgres import database
 from gphash.index.postgres.database import Connection, Int8, sql
 
 VERSION = 2
@@ -36,7 +36,11 @@ CREATE = (
 # Rows of tables that nobody else can see yet; keys and indexes are made when the rows are there.
 LOAD_ITEMS = "COPY {items} (id, code) FROM STDIN (FORMAT binary, FREEZE)"
 LOAD_CODES = "COPY {codes} (code, n) FROM STDIN (FORMAT binary, FREEZE)"
-KEYS = ("ALTER TABLE {codes} ADD PRIMARY KEY (code)", "ALTER TABLE {items} ADD PRIMARY KEY (id)")
+INDEXES = (
+    "ALTER TABLE {codes} ADD PRIMARY KEY (code)",
+    "ALTER TABLE {items} ADD PRIMARY KEY (id)",
+    "CREATE INDEX ON {items} (code, id)",
+)
 DROP = "DROP TABLE {items}, {codes}, {meta}"
 WRITE_META = "INSERT INTO {meta} (version, n_bits, model) VALUES (%(version)s, %(n_bits)s, %(model)s)"
 READ_META = "SELECT to_jsonb(told) FROM {meta} AS told"  # all columns, of which another version has others
@@ -172,7 +176,7 @@ class Meta(NamedTuple):
     @property
     def column(self) -> str:
         """Type of the column of codes."""
-        return wire.column(self.n_bits)
+        return database.column(self.n_bits)
 
 
 class Condition(NamedTuple):
@@ -224,7 +228,7 @@ def _composed(tables: Tables, n_bits: int, template: str, hit: str, where: str |
         quoted = sql.Identifier(*(part.replace("%", "%%") for part in name))
         known |= {key: quoted, f"{key}_name": sql.Literal(quoted.as_string(None))}
     near = " OR ".join(f"({_part(n_bits, number)}) = ANY(%(part_{number})s)" for number in range(len(parts(n_bits))))
-    texts = {"column": wire.column(n_bits), "named_items": NAMED_ITEMS, "distance": _distance(n_bits, "code")}
+    texts = {"column": database.column(n_bits), "named_items": NAMED_ITEMS, "distance": _distance(n_bits, "code")}
     texts |= {"scanned": _distance(n_bits, "gphash_code"), "near": f"({near})"}
     texts |= {"hit": hit, "where": where or "", "filter": "true" if where is None else EXISTS, "all": template}
     for key, text in texts.items():
@@ -268,10 +272,10 @@ def parts(n_bits: int) -> list[tuple[int, int]]:
 
 
 def indexes(n_bits: int) -> list[str]:
-    """Statements that make the indexes beside the keys."""
+    """Statements that make keys and indexes."""
     n_parts = len(parts(n_bits))
     by_part = [f"CREATE INDEX ON {{codes}} (({_part(n_bits, number)}))" for number in range(n_parts)]
-    return ["CREATE INDEX ON {items} (code, id)", *(by_part if n_parts > 1 else [])]
+    return [*INDEXES, *(by_part if n_parts > 1 else [])]
 
 
 def _part(n_bits: int, number: int) -> str:
