@@ -73,11 +73,11 @@ def main() -> None:
 
         def by_hamming(depths=depths, packed=packed, signatures=signatures, n_bits=n_bits):
             queries, stored = Queries(packed, signatures, leave_one_out=True), retrieval.store(packed, signatures)
-            return retrieval.by_hamming(queries, stored, n_bits, depths=depths)
+            return retrieval.measure(queries, stored, n_bits, depths=depths)
 
-        def by_expected(depths=depths, packed=packed, signatures=signatures, chances=chances):
-            queries, stored = Queries(packed, signatures, leave_one_out=True), retrieval.store(packed, signatures)
-            return retrieval.by_expected(chances, queries, stored, depths)
+        def by_expected(depths=depths, packed=packed, signatures=signatures, n_bits=n_bits, chances=chances):
+            queries, stored = Queries(packed, signatures, True, chances), retrieval.store(packed, signatures)
+            return retrieval.measure(queries, stored, n_bits, depths=depths)
 
         n_codes = len(np.unique(packed, axis=0))
         print(f"{name} codes of {n_bits} bits, {n_codes:,} of them distinct")

@@ -129,9 +129,9 @@ def test_rows_of_an_array_are_a_copy():
 
 def test_shape_and_blocks(opened):
     assert (opened.n_rows, opened.n_features) == X.shape
-    ranges = opened.block_rows()
-    assert len(ranges) == len(opened.names) == len(set(opened.names))
-    assert [row for rows in ranges for row in rows] == list(range(N_ROWS))
+    names, starts, stops = zip(*opened.blocks, strict=True)
+    assert len(names) == len(set(names))
+    assert [*starts, N_ROWS] == [0, *stops]
     assert opened.labels() is None
     assert blocks.is_folder_of_blocks(opened.folder)
 
@@ -139,15 +139,15 @@ def test_shape_and_blocks(opened):
 def test_numbers_in_names_by_their_size(tmp_path):
     arrays = {name: np.full((1, 2), number) for number, name in enumerate(["a-2", "a-10", "b-1"])}
     table = blocks.open_folder(npy(tmp_path, **arrays))
-    assert table.names == ("a-2.npy", "a-10.npy", "b-1.npy")
+    assert [block.name for block in table.blocks] == ["a-2.npy", "a-10.npy", "b-1.npy"]
     assert read(table)[:, 0].tolist() == [0, 1, 2]
 
 
 def test_blocks_of_a_zarr_array_are_whole_chunks(tmp_path, monkeypatch):
     monkeypatch.setattr(block_kinds, "LEAST_ROWS", 10)
     table = blocks.open_folder(zarr_array(tmp_path / "z", X, chunks=(4, 3)))
-    assert table.block_rows()[:2] == [range(12), range(12, 24)]
-    assert table.names[-1] == f"rows-60-{N_ROWS}"
+    assert table.blocks[:2] == (("rows-0-12", 0, 12), ("rows-12-24", 12, 24))
+    assert table.blocks[-1].name == f"rows-60-{N_ROWS}"
 
 
 @pytest.mark.parametrize("rows", [[1, 1], [2, 1], [-1, 0], [3, N_ROWS]])
@@ -386,7 +386,7 @@ def test_labels_for_some_blocks_only(tmp_path):
 
 def test_bad_labels_of_tables(tmp_path):
     table = blocks.open_folder(parquet(tmp_path / "a" / "a.parquet", f0=[1.0, 2.0], label=["x", None]))
-    with pytest.raises(DataError, match=r"a\.parquet', column 'label', row 1: empty; there must be a class"):
+    with pytest.raises(DataError, match=r"a\.parquet', row 1, column 'label': empty; there must be a class"):
         table.labels()
     parquet(tmp_path / "b" / "a.parquet", f0=[1.0], label=["x"])
     table = blocks.open_folder(parquet(tmp_path / "b" / "b.parquet", f0=[1.0], label=[5]))
@@ -460,7 +460,7 @@ def test_other_files_are_ignored(tmp_path):
     folder = npy(tmp_path, a=X)
     for name in (".hidden.npy", "_SUCCESS", "_metadata.parquet", "README.txt"):
         (folder / name).write_bytes(b"x")
-    assert blocks.open_folder(folder).names == ("a.npy",)
+    assert [block.name for block in blocks.open_folder(folder).blocks] == ["a.npy"]
     assert blocks.open_folder(str(folder)).folder == folder
 
 
@@ -619,10 +619,11 @@ def test_damaged_zarr_arrays(tmp_path, zarr_format):
 @pytest.mark.parametrize("kind", ["npy", "parquet"])
 def test_missing_blocks(tmp_path, kind):
     table = blocks.open_folder(write(kind, tmp_path / "x", X))
-    (tmp_path / "x" / table.names[3]).unlink()
-    with pytest.raises(DataError, match=rf"{table.names[3]}' is missing; put it back$"):
+    name = table.blocks[3].name
+    (tmp_path / "x" / name).unlink()
+    with pytest.raises(DataError, match=rf"{name}' is missing; put it back$"):
         read(table)
-    with pytest.raises(DataError, match=rf"{table.names[3]}' is missing; put it back$"):
+    with pytest.raises(DataError, match=rf"{name}' is missing; put it back$"):
         table.fingerprint()
     assert len(read(table, range(8))) == 8
 

@@ -261,7 +261,7 @@ def test_calibration_is_judged_by_the_codes_that_classes_got_in_training(hasher)
     assert hasher.class_codes_.shape == (10, 8)
     found = protocol.measure(hasher, rows(TEST), train=rows(TRAIN))
     truths = hasher.class_codes_[np.searchsorted(hasher.classes_, rows(TEST).y)]
-    wanted = diagnostics.calibrate(hasher.bit_probabilities(rows(TEST).X), truths).error
+    wanted = diagnostics.calibrate(hasher.bit_probabilities(rows(TEST).X), truths)["calibration_error"]
     assert found["calibration"]["calibration_error"] == wanted
 
 

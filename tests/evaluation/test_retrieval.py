@@ -41,10 +41,12 @@ class Case(NamedTuple):
         return queries, retrieval.store(np.packbits(self.stored_bits, axis=1), others)
 
     def by_hamming(self, radius=2, depths=DEPTHS, n_jobs=1):
-        return retrieval.by_hamming(*self.queries(), self.n_bits, radius, depths, n_jobs)
+        return retrieval.measure(*self.queries(), self.n_bits, radius, depths, n_jobs)
 
     def by_expected(self, depths=DEPTHS, n_jobs=1):
-        return retrieval.by_expected(self.chances, *self.queries(), depths, n_jobs)
+        queries, stored = self.queries()
+        unsure = queries._replace(probabilities=self.chances)
+        return retrieval.measure(unsure, stored, self.n_bits, depths=depths, n_jobs=n_jobs)
 
     def rankings(self, distance):
         """Distances and relevance of the candidates of every query, pair by pair."""

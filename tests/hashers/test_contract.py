@@ -7,7 +7,7 @@ from sklearn.base import clone
 import gphash
 import gphash.hashers
 from gphash import Pairs, container
-from gphash.hashers import KSH, ksh, methods, mlh, ridge_methods
+from gphash.hashers import ksh, methods, mlh, ridge_methods
 from gphash.hashers.contract import Hasher
 from gphash.supervision import similarity
 from tests import digits
@@ -30,7 +30,7 @@ def hasty():
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(mlh, "BATCHES", 1000)
         patched.setattr(ridge_methods, "STEPS", 15)
-        patched.setattr(KSH, "_iterations", 60)
+        patched.setattr(ksh, "ITERATIONS", 60)
         patched.setattr(ksh, "FEW_ITERATIONS", 20)
         yield
 

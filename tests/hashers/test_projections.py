@@ -9,7 +9,8 @@ from sklearn.base import clone
 from sklearn.decomposition import PCA
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from gphash import Pairs, container
+import gphash
+from gphash import Pairs
 from gphash.hashers import kernel_methods, projection_methods
 from gphash.hashers.kernel_methods import KLSH
 from gphash.hashers.projection_methods import CCAITQ, ITQ, PCAH, SpectralHashing
@@ -63,7 +64,7 @@ class TestContract:
         hasher = make(method, scaling=scale).fit(X, y)
         path = tmp_path / "model.gphash"
         assert hasher.save(path) == hasher.fingerprint_
-        again = method.from_container(container.read(path, "model"))
+        again = gphash.load(path)
         assert type(again) is method
         assert again.get_params() == hasher.get_params()
         assert again.fingerprint_ == hasher.fingerprint_

@@ -6,7 +6,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from gphash.execution.local import SerialExecutor
 from gphash.hashers import LSH, SDH, HadamardRidge
-from gphash.hashers.ridge_methods import FIT_PENALTY, LABEL_PENALTY, code_words, descend, prepare_ridge
+from gphash.hashers.ridge_methods import FIT_PENALTY, LABEL_PENALTY, Ridge, code_words, descend
 from tests import digits
 
 
@@ -67,7 +67,7 @@ def test_descent_lowers_the_objective_of_sdh_and_ends_where_no_bit_of_a_row_help
 def test_ridge_regression_is_that_of_the_normal_equations():
     generator = np.random.default_rng(0)
     K, targets = generator.random((50, 8)), np.where(generator.random((50, 3)) < 0.5, -1.0, 1.0)
-    weights, offset = prepare_ridge(K, 0.1, SerialExecutor()).solve(targets, SerialExecutor())
+    weights, offset = Ridge(K, 0.1, SerialExecutor()).solve(targets)
     design = np.column_stack([K, np.ones(50)])
     wanted = np.linalg.solve(design.T @ design + 0.1 * np.eye(9), design.T @ targets)
     np.testing.assert_allclose(np.vstack([weights, offset]), wanted, atol=1e-8)

@@ -313,8 +313,6 @@ def test_expected_distances_are_whole_multiples_of_a_unit():
 
 def test_the_heap_has_room_for_what_is_pushed(monkeypatch):
     """Compiled code does not check the bounds of its arrays; the same code in Python does."""
-    for name in ("_push", "_pop"):
-        monkeypatch.setattr(sorting, name, getattr(sorting, name).py_func)
     monkeypatch.setattr(scan, "admit", scan.admit.py_func)
     bits = some_bits(22, 200, 16)
     whole = HammingIndex.build(packing.pack(bits))._contents.whole()

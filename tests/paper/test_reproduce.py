@@ -18,7 +18,7 @@ def made(method, bits, quality, seed=0, data="cifar10"):
 
 
 def test_table1_has_all_rows_of_the_paper():
-    wanted = reproduce.planned("table1", [], published.FULL, None)
+    wanted = published.planned("table1", [], published.FULL, None)
     rows = {(cell.method, cell.n_rows, dict(cell.options).get("n_inducing", 1000)) for cell in wanted}
     for inducing in (300, 500, 1000, 3000):
         assert ("gph", 5000, inducing) in rows
@@ -31,16 +31,16 @@ def test_table1_has_all_rows_of_the_paper():
 
 
 def test_figures_have_all_methods_at_all_lengths_on_three_data_sets():
-    wanted = reproduce.planned("figure-map", ["cifar10", "mnist", "coco_sift500"], published.FULL, 1)
+    wanted = published.planned("figure-map", ["cifar10", "mnist", "coco_sift500"], published.FULL, 1)
     assert len(wanted) == 13 * 4 * 3
-    assert set(reproduce.planned("figure-pr", [], published.FULL, 1)) == {
+    assert set(published.planned("figure-pr", [], published.FULL, 1)) == {
         cell for cell in wanted if cell.data == "cifar10"
     }
 
 
 def test_the_quick_version_is_smaller_everywhere():
     for name in published.EXPERIMENTS:
-        for cell in reproduce.planned(name, ["cifar10"], published.QUICK, None):
+        for cell in published.planned(name, ["cifar10"], published.QUICK, None):
             assert cell.n_rows <= 5000
             assert cell.n_test <= 2000
             assert cell.seed == 0
@@ -48,19 +48,21 @@ def test_the_quick_version_is_smaller_everywhere():
 
 def test_where_a_method_is_first_is_said_and_where_not_by_how_much():
     groups = group(
-        [
-            *(made("gph", 8, 0.5), made("sdh", 8, 0.4), made("lsh", 8, 0.3)),
-            *(made("gph", 16, 0.5), made("sdh", 16, 0.52), made("lsh", 16, 0.51)),
-            *(made("gph", 32, 0.6), made("sdh", 32, 0.5)),  # without lsh, nobody can say who is first
-        ]
+        dict(
+            [
+                *(made("gph", 8, 0.5), made("sdh", 8, 0.4), made("lsh", 8, 0.3)),
+                *(made("gph", 16, 0.5), made("sdh", 16, 0.52), made("lsh", 16, 0.51)),
+                *(made("gph", 32, 0.6), made("sdh", 32, 0.5)),  # without lsh, nobody can say who is first
+            ]
+        )
     )
     told = reproduce.placings(groups, "results", "hamming", "map")
     assert told == "gph is at 8 bits first, by .100 (sdh .400); at 16 bits number 3, .020 behind sdh."
-    assert reproduce.placings(group([made("lsh", 8, 0.5)]), "results", "hamming", "map") is None
+    assert reproduce.placings(group(dict([made("lsh", 8, 0.5)])), "results", "hamming", "map") is None
 
 
 def test_the_best_of_a_column_is_marked():
-    table = by_bits("x", group([made("gph", 8, 0.5), made("lsh", 8, 0.6)]), "results", "hamming", "map")
+    table = by_bits("x", group(dict([made("gph", 8, 0.5), made("lsh", 8, 0.6)])), "results", "hamming", "map")
     assert table.rows == (("gph", ".500"), ("lsh", ".600"))
     assert table.best == {(1, 1)}
 
@@ -69,8 +71,9 @@ def test_a_page_is_whole_in_itself_and_escapes_what_it_is_given():
     pytest.importorskip("jinja2", reason="the report needs Jinja2, of the extra 'plots'")
     picture = '<?xml version="1.0"?><svg><defs><path id="p"/></defs><use href="#p"/><metadata>x</metadata></svg>'
     one = ResultTable("<b>", ("method", "8 bits"), (("<i>", ".5"),), frozenset({(0, 1)}))
-    section = Section("<s>", ["a < b & <script>"], (one,), picture)
+    section = Section("figure-pr", "<s>", ["a < b & <script>"], (one,), picture)
     text = page.render([section], one, methods=["gph"], left_out=["<reason>"], quick=False)
+    assert "<p>Precision against recall" in text
     assert "<p>a &lt; b &amp; &lt;script&gt;</p>" in text
     assert '<td class="best">.5</td>' in text
     assert "&lt;i&gt;" in text
@@ -87,7 +90,7 @@ def test_a_page_is_whole_in_itself_and_escapes_what_it_is_given():
 def test_without_jinja2_a_sentence_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "jinja2", None)
     with pytest.raises(ImportError, match="the report needs Jinja2: pip install jinja2"):
-        reproduce.run(["table1"], None, True, None, None, lambda progress: None)
+        reproduce.run(["table1"], None, True, None, None, lambda *told: None)
 
 
 def test_an_experiment_ends_in_a_report(tmp_path, monkeypatch):
@@ -100,11 +103,26 @@ def test_an_experiment_ends_in_a_report(tmp_path, monkeypatch):
     folder = Folder(tmp_path)
     scale = published.QUICK._replace(n_rows={5000: 100, None: 200}, n_test=100, lengths=(4, 8))
     monkeypatch.setattr(reproduce, "QUICK", scale)
-    written, failures = reproduce.run(["figure-map", "figure-pr"], folder, True, None, None, lambda progress: None)
-    assert failures == []
+    written, failures = reproduce.run(["figure-map", "figure-pr"], folder, True, None, None, lambda *told: None)
+    assert failures == {}
     assert {"report.html", "cells.csv", "figure-map.svg", "figure-pr.png", "figure-map.md"} <= {p.name for p in written}
     page = (tmp_path / "report.html").read_text()
     assert "the quick version" in page
     assert page.count("<svg") == 2
     assert "What differs from the paper" in page
-    assert len(list(cells.collect(reproduce.planned("figure-map", ["cifar10", "mnist"], scale, 1), folder))) == 8
+    assert len(cells.collect(published.planned("figure-map", ["cifar10", "mnist"], scale, 1), folder)) == 8
+
+
+def test_an_experiment_is_complete_as_far_as_its_data_sets_are_there():
+    cells_of = {
+        name: published.planned(name, list(reproduce.TITLES), published.FULL, 1) for name in ("bands", "figure-map")
+    }
+    one_set = {cell: {} for cell in cells_of["bands"] if cell.data == "mnist"}
+    assert reproduce.complete("bands", one_set, published.FULL)
+    one_set.popitem()
+    assert not reproduce.complete("bands", one_set, published.FULL)
+    assert not reproduce.complete("bands", {}, published.FULL)
+    tagged = {cell: {} for cell in cells_of["figure-map"] if cell.data == "coco_sift500"}
+    able = {cell: {} for cell in tagged if cell.method != "hadamard-ridge"}  # which learns from labels alone
+    assert len(able) < len(tagged)
+    assert reproduce.complete("figure-map", able, published.FULL)

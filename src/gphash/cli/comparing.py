@@ -17,7 +17,7 @@ from gphash.data.known import data_sets
 from gphash.hashers import methods
 
 if TYPE_CHECKING:
-    from gphash.paper.cells import Failure
+    from gphash.paper.cells import Cell
 
 # As gphash.paper has them, which takes long to import; a test compares.
 EXPERIMENTS = ("table1", "bands", "figure-map", "figure-pr", "figure-toy")
@@ -103,7 +103,7 @@ def reproduce(
     names = experiments or list(published.EXPERIMENTS)
     with app.usage():
         for name in names:
-            published.find(name)
+            published.check(name)
     folder = cells.Folder(path or Path("results-quick" if quick else "results"))
     with shown.Meter("reading data") as meter:
         written, failures = reproducing.run(names, folder, quick, seeds, data_dir, meter.cell, meter)
@@ -111,11 +111,11 @@ def reproduce(
     _finish(written, failures, not any((folder.path / cells.FOLDER).iterdir()))
 
 
-def _finish(written: "list[Path]", failures: "list[Failure]", nothing: bool) -> None:
+def _finish(written: "list[Path]", failures: "dict[Cell, str]", nothing: bool) -> None:
     """Say what was written and what could not be run; if that is everything, the command has failed."""
     for path in written:
         shown.say(f"wrote {path}")
-    for reason, count in Counter(failure.reason for failure in failures).items():
+    for reason, count in Counter(failures.values()).items():
         shown.note(f"left out, {count} cell(s): {reason}", "yellow")
     if failures and nothing:
         raise Exit(1)

@@ -248,8 +248,8 @@ class Meter:
             left = f"up to about {duration(one.seconds * (most - one.number))} left"
         self.show(one.number, most, left, line)
 
-    def cell(self, one: Any) -> None:
+    def cell(self, done: int, total: int, cell: Any, seconds_left: float | None) -> None:
         """Show a cell of a comparison that is about to be run."""
-        if one.cell is not None:
-            left = "" if one.seconds_left is None else f"about {duration(one.seconds_left)} left"
-            self.show(one.done, one.total, left, f"[{one.done + 1}/{one.total}] {one.cell.label}", one.cell.label)
+        if cell is not None:
+            left = "" if seconds_left is None else f"about {duration(seconds_left)} left"
+            self.show(done, total, left, f"[{done + 1}/{total}] {cell.label}", cell.label)

@@ -39,6 +39,11 @@ class Block(NamedTuple):
         """Number of rows."""
         return self.stop - self.start
 
+    @classmethod
+    def consecutive(cls, names: Sequence[str], counts: Sequence[int]) -> tuple["Block", ...]:
+        """Blocks of so many rows, one after the other."""
+        return tuple(map(cls, names, accumulate(counts, initial=0), accumulate(counts)))
+
 
 Heads: TypeAlias = tuple["BlockKind", tuple[Block, ...], int, str]
 """What the heads of files tell: how blocks are read, all of them, the number of columns, and float32 or float64."""
@@ -97,18 +102,15 @@ class NpyKind(BlockKind):
             raise DataError(
                 f"{str(folder / there)!r} is there, but not {lacking!r}; give labels beside every block or none"
             )
-        shapes, dtypes = [], []
-        for name in names:
-            shape, _, dtype, _ = _read_header(folder / name)
-            shapes.append(shape)
-            dtypes.append(dtype)
-            if shape[1] != shapes[0][1]:
+        shapes, _, dtypes, _ = zip(*(_read_header(folder / name) for name in names), strict=True)
+        counts, widths = zip(*shapes, strict=True)
+        for name, width in zip(names, widths, strict=True):
+            if width != widths[0]:
                 raise DataError(
-                    f"{str(folder / name)!r} has {shape[1]} columns, and {str(folder / names[0])!r} has "
-                    f"{shapes[0][1]}; all blocks must have as many"
+                    f"{str(folder / name)!r} has {width} columns, and {str(folder / names[0])!r} has {widths[0]}; all "
+                    "blocks must have as many"
                 )
-        blocks = _consecutive(names, [shape[0] for shape in shapes])
-        return cls(folder, bool(beside)), blocks, shapes[0][1], float_type(dtypes)
+        return cls(folder, bool(beside)), Block.consecutive(names, counts), widths[0], float_type(dtypes)
 
     def fill(self, out: Floats, block: Block, rows: Indices) -> None:
         """By memory map: only pages with some of the rows are read."""
@@ -125,9 +127,7 @@ class NpyKind(BlockKind):
 
     def _own_labels(self, block: Block) -> BlockLabels:
         path = self.folder / f"{block.name[:-4]}{_BESIDE}"
-        with tables.reading(path, ".npy file of labels", *tables.DAMAGE), open(path, "rb") as file:
-            values = tables.read_array(file, os.fstat(file.fileno()).st_size)
-        return BlockLabels(f"{str(path)!r}", values, block.n_rows)
+        return f"{str(path)!r}", tables.load_npy(path, ".npy file of labels"), block.n_rows
 
 
 def _read_header(path: Path) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
@@ -151,7 +151,7 @@ class ParquetKind(BlockKind):
         counts, dtypes = [], []
         first: list[str] = []
         for name in names:
-            with _parquet(folder / name) as (file, columns):
+            with tables.open_parquet(folder / name) as (file, columns):
                 told = _told(columns)
                 first = first or told
                 for mine, right in zip_longest(told, first, fillvalue="no column"):
@@ -163,7 +163,7 @@ class ParquetKind(BlockKind):
                 counts.append(file.metadata.num_rows)
                 fields = [file.schema_arrow.field(column) for column in columns.features]
                 dtypes += [np.dtype(field.type.to_pandas_dtype()) for field in fields]
-        return cls(folder, _digest(first)), _consecutive(names, counts), len(fields), float_type(dtypes)
+        return cls(folder, _digest(first)), Block.consecutive(names, counts), len(fields), float_type(dtypes)
 
     def fill(self, out: Floats, block: Block, rows: Indices) -> None:
         """By row groups, those with some of the rows, one after the other."""
@@ -177,11 +177,8 @@ class ParquetKind(BlockKind):
                 index = _range_or_rows(rows[first:last] - start)
                 # A name also stands for what is nested below it, hence the second choice.
                 found = file.read_row_group(group, columns=names, use_threads=False).select(names)
-                for column, cells in enumerate(found.columns):
-                    if cells.null_count and not (present := cells.is_valid().to_numpy()[index]).all():
-                        where = columns.place(columns.features[column], int(rows[first + np.argmin(present)]))
-                        raise DataError(f"{where}: empty; there must be a number in every row")
-                    out[first:last, column] = cells.to_numpy()[index]
+                for number, (column, cells) in enumerate(zip(columns.features, found.columns, strict=True)):
+                    out[first:last, number] = columns.numbers(column, cells, index, start)
 
     def place(self, block: Block, row: int, column: int) -> str:
         """How an error names a number."""
@@ -196,44 +193,35 @@ class ParquetKind(BlockKind):
             return None
         name = columns.names[column]
 
-        def cells(block: Block) -> Any:
+        def cells(block: Block) -> list[Any]:
             with self._open(block) as (file, _):
-                return file.read(columns=[name], use_threads=False).column(name)
+                found: list[Any] = file.read(columns=[name], use_threads=False).column(name).to_pylist()
+                return found
 
         def own(block: Block) -> BlockLabels:
-            found, label = cells(block), f"{str(self.folder / block.name)!r}, column {name!r}"
-            if found.null_count:
-                row = found.is_valid().to_numpy().argmin()
-                raise DataError(f"{label}, row {row}: empty; there must be a class in every row")
-            return BlockLabels(label, np.array(found.to_pylist()), block.n_rows)
+            here = columns._replace(path=self.folder / block.name)
+            return here.place(column), here.words(column, cells(block)), block.n_rows
 
         if columns.label is not None:
             return labels.joined_labels(map(own, blocks))
-        sets = (labels.tag_names(cell) for block in blocks for cell in cells(block).to_pylist())
+        sets = (labels.tag_names(cell) for block in blocks for cell in cells(block))
         return labels.tag_sets(sets, f"{str(self.folder)!r}, column {name!r}")
 
     @contextmanager
     def _open(self, block: Block) -> Iterator[tuple[Any, tables.Columns]]:
         """A block that is as it was when the folder was opened."""
         path = self.folder / block.name
-        with _parquet(path) as (file, columns):
+        with tables.open_parquet(path) as (file, columns):
             _check_unchanged(path, (file.metadata.num_rows,), (block.n_rows,))
             if _digest(_told(columns)) != self.columns:
                 raise DataError(f"{str(path)!r} has other columns than when the folder was opened; open it again")
             yield file, columns
 
 
-@contextmanager
-def _parquet(path: Path) -> Iterator[tuple[Any, tables.Columns]]:
-    arrow = tables.pyarrow("Parquet")
-    with tables.reading(path, "Parquet file", arrow.ArrowException), arrow.parquet.ParquetFile(path) as file:
-        yield file, tables.Columns.of_schema(path, file.schema_arrow)
-
-
 def _told(columns: tables.Columns) -> list[str]:
     """What must be the same in all tables: names of columns, and which are features."""
-    kinds = ["the feature" if column in columns.features else "the column" for column in range(len(columns.names))]
-    return [f"{kind} {name!r}" for kind, name in zip(kinds, columns.names, strict=True)]
+    features = set(columns.features)
+    return [f"the {'feature' if at in features else 'column'} {name!r}" for at, name in enumerate(columns.names)]
 
 
 def _digest(told: list[str]) -> str:
@@ -310,7 +298,7 @@ class ZarrKind(BlockKind):
             raise DataError(f"{label} has shape {values.shape}; it must be y [n] or tags [n, c]")
         if values.dtype.kind == "T":  # numpy's strings of any length
             values = np.array(values.tolist())
-        return labels.joined_labels([BlockLabels(label, values, self.n_rows)])
+        return labels.joined_labels([(label, values, self.n_rows)])
 
     def files(self, blocks: Sequence[Block]) -> Iterator[Path]:
         """What holds the rows: metadata and chunks."""
@@ -330,12 +318,6 @@ def float_type(dtypes: Sequence[np.dtype[Any]]) -> str:
     """The type of rows whose numbers are of these types, as for an array: what float32 may not hold is float64."""
     large = any(dtype.itemsize > (4 if dtype.kind == "f" else 2) for dtype in dtypes)
     return "float64" if large else "float32"
-
-
-def _consecutive(names: Sequence[str], counts: Sequence[int]) -> tuple[Block, ...]:
-    """Blocks of so many rows, one after the other."""
-    starts = accumulate(counts, initial=0)
-    return tuple(Block(name, start, stop) for name, (start, stop) in zip(names, pairwise(starts), strict=True))
 
 
 def _check_numbers(shape: tuple[int, ...], dtype: np.dtype[Any], label: str) -> None:

@@ -16,7 +16,7 @@ to read the heads of its files. Rows are read later, and maybe on another machin
 import hashlib
 import mimetypes
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -129,42 +129,6 @@ class ArrayTable:
         return digest.hexdigest()
 
 
-@dataclass(frozen=True, eq=False)
-class FolderPiece:
-    """Some rows of a folder: where to read them, and the blocks that have any."""
-
-    kind: BlockKind
-    blocks: tuple[Block, ...]
-    selection: Selection
-    n_features: int
-    dtype: str
-
-    def __len__(self) -> int:
-        return len(self.selection)
-
-    def read(self) -> Floats:
-        """The rows, checked; a DataError names what is wrong, and where."""
-        rows = self.selection.rows()
-        X: Floats = np.empty((len(rows), self.n_features), dtype=self.dtype)
-        for block in self.blocks:
-            first, last = np.searchsorted(rows, (block.start, block.stop))
-            inside = rows[first:last] - block.start
-            with np.errstate(over="ignore", invalid="ignore"):  # What becomes infinite is refused as such.
-                self.kind.fill(X[first:last], block, inside)
-                self._check(X[first:last], block, inside)
-        return X
-
-    def _check(self, X: Floats, block: Block, rows: Indices) -> None:
-        limit = LARGEST / self.n_features**0.5
-        if max(float(X.max()), -float(X.min())) <= limit:  # False if a number is NaN
-            return
-        row, column = np.argwhere(~(np.abs(X) <= limit))[0]
-        value = X[row, column]
-        right = f"numbers of at most {limit:.1e}" if np.isfinite(value) else "finite numbers"
-        found = "NaN" if np.isnan(value) else f"{value:.3g}"
-        raise DataError(f"{self.kind.place(block, int(rows[row]), int(column))}: {found}; give {right}")
-
-
 @dataclass(frozen=True)
 class FolderTable:
     """Rows in a folder of blocks; see `open_folder`."""
@@ -180,25 +144,15 @@ class FolderTable:
         return self.kind.folder
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """Name of every block: of its file, or of a range of rows of a Zarr array."""
-        return tuple(block.name for block in self.blocks)
-
-    @property
     def n_rows(self) -> int:
         """Number of rows."""
         return self.blocks[-1].stop
 
-    def block_rows(self) -> list[range]:
-        """The rows of every block, in the order of `names`."""
-        return [range(block.start, block.stop) for block in self.blocks]
-
-    def select(self, rows: Indices) -> FolderPiece:
+    def select(self, rows: Indices) -> "FolderPiece":
         """Some of the rows, by sorted, distinct numbers; nothing is read yet."""
-        selection = Selection.of(rows, self.n_rows)
         places = np.searchsorted(rows, [0, *(block.stop for block in self.blocks)])
         touched = tuple(self.blocks[number] for number in np.flatnonzero(np.diff(places)))
-        return FolderPiece(self.kind, touched, selection, self.n_features, self.dtype)
+        return FolderPiece(replace(self, blocks=touched), Selection.of(rows, self.n_rows))
 
     def labels(self) -> Labels | None:
         """What is known of the rows, in this process; None if there is nothing."""
@@ -214,6 +168,36 @@ class FolderTable:
         return hashlib.sha256("\n".join(map(repr, told)).encode()).hexdigest()
 
 
+@dataclass(frozen=True, eq=False)
+class FolderPiece:
+    """Some rows of a folder, and the table of those blocks that have any."""
+
+    table: FolderTable
+    selection: Selection
+
+    def __len__(self) -> int:
+        return len(self.selection)
+
+    def read(self) -> Floats:
+        """The rows, checked; a DataError names what is wrong, and where."""
+        rows, kind = self.selection.rows(), self.table.kind
+        X: Floats = np.empty((len(rows), self.table.n_features), dtype=self.table.dtype)
+        limit = LARGEST / self.table.n_features**0.5
+        for block in self.table.blocks:
+            first, last = np.searchsorted(rows, (block.start, block.stop))
+            inside, part = rows[first:last] - block.start, X[first:last]
+            with np.errstate(over="ignore", invalid="ignore"):  # What becomes infinite is refused as such.
+                kind.fill(part, block, inside)
+                if max(float(part.max()), -float(part.min())) <= limit:  # False if a number is NaN
+                    continue
+                row, column = np.argwhere(~(np.abs(part) <= limit))[0]
+            value = part[row, column]
+            right = f"numbers of at most {limit:.1e}" if np.isfinite(value) else "finite numbers"
+            found = "NaN" if np.isnan(value) else f"{value:.3g}"
+            raise DataError(f"{kind.place(block, int(inside[row]), int(column))}: {found}; give {right}")
+        return X
+
+
 def is_folder_of_blocks(path: Path) -> bool:
     """Whether a folder is a Zarr array or group, or has blocks and no pictures; no file is opened."""
     if not path.is_dir():
@@ -227,19 +211,8 @@ def is_folder_of_blocks(path: Path) -> bool:
 def open_folder(path: str | os.PathLike[str]) -> FolderTable:
     """Open a folder of blocks; rows are float64 if any block is, else float32.
 
-    Parameters
-    ----------
-    path
-        The folder; where workers read its rows, it has the same path for all of them.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is nothing at the path.
-    DataError
-        If there are no rows, or if blocks are damaged or do not go together: it names them and the remedy.
-    ImportError
-        If the package that reads such blocks is not installed.
+    Where workers read its rows, the folder has the same path for all of them. A DataError says that there are no rows,
+    or names blocks that are damaged or do not go together.
     """
     folder = Path(path).expanduser().absolute()
     if not folder.exists():

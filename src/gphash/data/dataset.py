@@ -6,6 +6,7 @@ files count their arrays as files: little-endian, C order.
 """
 
 import hashlib
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -14,10 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gphash.arrays import Indices
+from gphash.supervision.similarity import Pairs
 
 if TYPE_CHECKING:
     from gphash.data.descriptors.descriptor import Descriptor
 
+DataDir: TypeAlias = str | os.PathLike[str] | None
 Images: TypeAlias = NDArray[np.uint8] | Sequence[Path]
 Progress: TypeAlias = Callable[[int, int | None], None]
 """Called with what is done and with the total, both in bytes or both in files; None for a total that is not known."""
@@ -49,6 +52,19 @@ class Skipped(NamedTuple):
 
     path: Path
     reason: str
+
+
+class Content(NamedTuple):
+    """What a file, a folder or a data set holds, as in `sources.Source`; X is None if images are to be described."""
+
+    X: NDArray[np.float32] | None = None
+    y: NDArray[Any] | None = None
+    classes: tuple[str, ...] = ()
+    pairs: Pairs | None = None
+    ids: Indices | None = None
+    images: Images | None = None
+    skipped: tuple[Skipped, ...] = ()
+    checksum: str = ""
 
 
 class Dataset(NamedTuple):
@@ -105,11 +121,8 @@ def file_digest(path: Path) -> str:
 
 def array_checksum(arrays: Mapping[str, NDArray[Any]]) -> str:
     """Identify arrays by their names and their bytes, little-endian, C order."""
-    digests = {}
-    for name, array in arrays.items():
-        little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
-        digests[name] = hashlib.sha256(little.data).hexdigest()
-    return checksum(digests)
+    little = {name: np.ascontiguousarray(array, array.dtype.newbyteorder("<")) for name, array in arrays.items()}
+    return checksum({name: hashlib.sha256(array.data).hexdigest() for name, array in little.items()})
 
 
 def split_at_random(n_rows: int, n_test: int, seed: int) -> tuple[Indices, Indices]:

@@ -52,8 +52,7 @@ class RemoteFile(NamedTuple):
 def cache_dir() -> Path:
     """The user's cache folder."""
     if sys.platform == "win32":
-        local = os.environ.get("LOCALAPPDATA")
-        return Path(local) if local else Path.home() / "AppData" / "Local"
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches"
     # The XDG specification says to ignore a relative path.
@@ -122,10 +121,8 @@ def _download(file: RemoteFile, folder: Path, progress: Progress | None) -> str:
     headers = {"User-Agent": f"gphash/{__version__}", "Accept-Encoding": "identity"}
 
     def fetch(url: str, target: str, _: Any) -> None:
-        with (
-            requests.get(url, stream=True, timeout=TIMEOUT_SECONDS, headers=headers) as answer,
-            open(target, "wb") as out,
-        ):
+        answer = requests.get(url, stream=True, timeout=TIMEOUT_SECONDS, headers=headers)
+        with answer, open(target, "wb") as out:
             answer.raise_for_status()
             done, total = 0, int(answer.headers.get("Content-Length", 0))
             for chunk in itertools.chain([b""], answer.iter_content(CHUNK_BYTES)):

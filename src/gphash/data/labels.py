@@ -4,7 +4,7 @@ import re
 import sys
 from collections.abc import Iterable
 from itertools import accumulate, pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,12 +21,8 @@ class Labels(NamedTuple):
     classes: tuple[str, ...]
 
 
-class BlockLabels(NamedTuple):
-    """Labels or tags of a block as they are written, how an error names them, and how many there should be."""
-
-    label: str
-    values: NDArray[Any]
-    n_rows: int
+BlockLabels: TypeAlias = tuple[str, NDArray[Any], int]
+"""Labels or tags of a block as they are written: how an error names them, they themselves, how many there must be."""
 
 
 def check_form(sound: bool, given: NDArray[Any], label: str, needed: str) -> None:

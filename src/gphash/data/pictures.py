@@ -72,27 +72,11 @@ class TooManyPixelsError(PictureError):
 def open_picture(
     source: Source, max_pixels: int = MAX_PIXELS, reduction: Reduction = lambda height, width: 1
 ) -> NDArray[np.uint8]:
-    """The first frame of a picture, upright, in colour, uint8 [H, W, 3].
+    """The first frame of a picture, a path or the content of a file, upright, in colour, uint8 [H, W, 3].
 
-    Parameters
-    ----------
-    source
-        A path, or the content of a file.
-    max_pixels
-        A picture of more is refused, a JPEG of more than twice as many.
-    reduction
-        By which factor the sides of a picture may be reduced.
-
-    Returns
-    -------
-    pixels
-        Grey pictures have three equal channels; what is transparent is white. Those of 32 bits, whole numbers or not,
-        have no fixed range and are stretched from their least to their greatest value.
-
-    Raises
-    ------
-    PictureError
-        If it is not a picture, is damaged, or is smaller, larger or thinner than allowed.
+    Grey pictures have three equal channels; what is transparent is white. Those of 32 bits, whole numbers or not, have
+    no fixed range and are stretched from their least to their greatest value. A PictureError says what is wrong: no
+    picture, damage, or a size that is not allowed (a JPEG may have twice `max_pixels`).
     """
     with _opened(source, max_pixels) as image:
         width, height = image.size

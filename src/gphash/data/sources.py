@@ -22,30 +22,25 @@ from numpy.typing import NDArray
 
 from gphash.arrays import Indices
 from gphash.data import pictures, tables
-from gphash.data.dataset import Images, Progress, Skipped, file_digest
+from gphash.data.dataset import Content, DataDir, Images, Progress, Skipped, file_digest
 from gphash.data.descriptors import described
 from gphash.data.descriptors.descriptor import Descriptor
 from gphash.data.known import image_folder
 from gphash.data.known.data_sets import DATA_SETS
-from gphash.files import DataError
 from gphash.supervision.similarity import Pairs
 
 PICTURES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".pbm")
 
 
 class Source(NamedTuple):
-    """Rows, and what is known of them.
+    """Rows, and what is known of them; X, y and images are as in `dataset.Split`.
 
     name
         DATA as it was given.
-    X
-        Features, float32 [n, d].
-    y, classes
-        Class labels, int64 [n], numbers into the names in `classes`; or 0/1 tags, uint8 [n, c], a column for each name.
+    classes
+        The names that y counts into, or those of its columns.
     pairs
         Judged pairs of rows.
-    images
-        Pixels, uint8 [n, H, W, 3] in colour or [n, H, W] in grey; or paths of pictures, [n].
     ids
         Distinct numbers that a file gives its rows, int64 [n].
     descriptor
@@ -78,7 +73,7 @@ class Source(NamedTuple):
 
 def read(
     data: str | os.PathLike[str],
-    data_dir: str | os.PathLike[str] | None = None,
+    data_dir: DataDir = None,
     progress: Progress | None = None,
     n_jobs: int | None = -1,
     descriptor: Descriptor | str | None = None,
@@ -111,44 +106,25 @@ def read(
         If `data` is of no known kind, or if a descriptor is named, and there are no pictures to describe.
     """
     name = os.fspath(data)
-    how = _How(descriptor, progress, n_jobs)
     if isinstance(data, str) and data.partition(":")[0] in DATA_SETS:
-        return _read_known(data, data_dir, how)
-    path = Path(data).expanduser()
-    suffix = path.suffix.lower()
-    is_readable = suffix in tables.READERS or suffix in PICTURES
-    if not path.exists():
-        # A word that could be no file of ours is meant to be a data set.
-        if len(path.parts) == 1 and not is_readable:
-            known = ", ".join(DATA_SETS)
-            raise ValueError(f"unknown data {name!r}; give one of {known}, or the path of a file or folder.")
-        raise FileNotFoundError(f"data={name!r}: there is no such file or folder.")
-    if path.is_dir():
-        return _read_folder(name, path, how)
-    if not is_readable:
-        raise ValueError(
-            f"data={name!r} has the suffix {path.suffix!r}; give {', '.join(tables.READERS)}, a picture "
-            f"({', '.join(PICTURES)}) or a folder of pictures."
-        )
-    return _read_picture(name, path, how) if suffix in PICTURES else _read_table(name, path, how)
-
-
-class _How(NamedTuple):
-    """How pictures are described, as `read` was told."""
-
-    descriptor: Descriptor | str | None
-    progress: Progress | None
-    n_jobs: int | None
-
-    def rows(self, images: Images, descriptor: Descriptor) -> described.Described:
-        return described.rows(images, descriptor, self.n_jobs, self.progress)
-
-    def fitted(self, images: Images) -> Descriptor:
-        return described.fit(self.descriptor or "gist", images, self.n_jobs)
-
-    def check_unnamed(self, data: str) -> None:
-        if isinstance(self.descriptor, str):
-            raise ValueError(f"descriptor={self.descriptor!r}, but {data!r} has no pictures to describe; leave it out.")
+        found, trained_on, own = _read_known(data, data_dir, progress)
+        folder = None
+    else:
+        found, folder = _read_path(name, Path(data).expanduser(), progress)
+        trained_on, own = (found.images if found.X is None else None), None
+    if isinstance(descriptor, str) and trained_on is None:
+        raise ValueError(f"descriptor={descriptor!r}, but {name!r} has no pictures to describe; leave it out.")
+    used = own
+    if trained_on is not None and (descriptor is not None or found.X is None):
+        used = described.fit(descriptor or own or "gist", trained_on, n_jobs)
+    X, y, classes, pairs, ids, images, skipped, checksum = found
+    if used is not None and images is not None and (X is None or used != own):
+        rows = described.rows(images, used, n_jobs, progress)
+        X, y, images = rows.X, None if y is None else y[rows.kept], described.select(images, rows.kept)
+        skipped += rows.skipped
+    if X is None:
+        raise ValueError(f"data={name!r} has neither features nor an array of images; it must have one of them.")
+    return Source(name, X, y, pairs, classes, images, ids, used, checksum, skipped, folder)
 
 
 def renumber(source: Source, classes: tuple[str, ...]) -> Source:
@@ -168,58 +144,44 @@ def renumber(source: Source, classes: tuple[str, ...]) -> Source:
     return source._replace(y=tags, classes=names)
 
 
-def _read_known(name: str, data_dir: str | os.PathLike[str] | None, how: _How) -> Source:
+def _read_known(
+    name: str, data_dir: DataDir, progress: Progress | None
+) -> tuple[Content, Images | None, Descriptor | None]:
+    """A known data set, the images that descriptors are fitted to, and its own descriptor."""
     word, colon, split = name.partition(":")
     if colon and split not in ("train", "test"):
         raise ValueError(f"data={name!r}; give {word}, {word}:train or {word}:test.")
     known = DATA_SETS[word]
-    dataset = known.load(data_dir, download=True, progress=how.progress)
+    dataset = known.load(data_dir, download=True, progress=progress)
     parts = [part for part, own in ((dataset.train, "train"), (dataset.test, "test")) if split in ("", own)]
-    descriptor = known.descriptor
-    images = None
-    if isinstance(dataset.train.images, np.ndarray):
-        images = np.concatenate([np.asarray(part.images) for part in parts])
-        if how.descriptor is not None:
-            descriptor = how.fitted(dataset.train.images)
-    else:
-        how.check_unnamed(name)
-    if images is not None and descriptor is not None and (parts[0].X is None or descriptor != known.descriptor):
-        X = how.rows(images, descriptor).X
-    else:
-        X = np.concatenate([np.asarray(part.X) for part in parts])
-    y = np.concatenate([part.y for part in parts])
-    return Source(name, X, y, None, dataset.classes, images, None, descriptor, dataset.checksum, (), None)
+
+    def joined(field: str) -> NDArray[Any] | None:
+        arrays = [getattr(part, field) for part in parts]
+        return np.concatenate(arrays) if isinstance(arrays[0], np.ndarray) else None
+
+    images = joined("images")
+    content = Content(joined("X"), joined("y"), dataset.classes, images=images, checksum=dataset.checksum)
+    return content, None if images is None else dataset.train.images, known.descriptor
 
 
-def _read_folder(data: str, folder: Path, how: _How) -> Source:
-    found = image_folder.read(folder, progress=how.progress)
-    descriptor = how.fitted(found.paths)
-    rows = how.rows(found.paths, descriptor)
-    y = None if found.y is None else found.y[rows.kept]
-    images = described.select(found.paths, rows.kept)
-    skipped = (*found.skipped, *rows.skipped)
-    return Source(data, rows.X, y, None, found.classes, images, None, descriptor, found.checksum, skipped, folder)
-
-
-def _read_picture(data: str, path: Path, how: _How) -> Source:
-    pictures.check(path)  # Its own words, where a folder would speak of none of its files.
-    descriptor = how.fitted([path])
-    X = how.rows([path], descriptor).X
-    return Source(data, X, None, None, (), [path], None, descriptor, file_digest(path), (), path.parent)
-
-
-def _read_table(data: str, path: Path, how: _How) -> Source:
-    found = tables.read(path)
-    X, descriptor = found.X, None
-    if X is None:
-        assert found.images is not None  # a table has one of them
-        height, width = found.images.shape[1:3]
-        if min(height, width) < (least := pictures.MIN_SIDE):
-            has = f"images of {str(path)!r} have {height} × {width} pixels"
-            raise DataError(f"{has}; give at least {least} on each side, or X")
-        descriptor = how.fitted(found.images)
-        X = how.rows(found.images, descriptor).X
-    else:
-        how.check_unnamed(data)
-    known = (found.y, found.pairs, found.classes, found.images, found.ids)
-    return Source(data, X, *known, descriptor, file_digest(path), (), None)
+def _read_path(name: str, path: Path, progress: Progress | None) -> tuple[Content, Path | None]:
+    """What is at a path, and the folder that its pictures lie in."""
+    suffix = path.suffix.lower()
+    is_readable = suffix in tables.READERS or suffix in PICTURES
+    if not path.exists():
+        # A word that could be no file of ours is meant to be a data set.
+        if len(path.parts) == 1 and not is_readable:
+            known = ", ".join(DATA_SETS)
+            raise ValueError(f"unknown data {name!r}; give one of {known}, or the path of a file or folder.")
+        raise FileNotFoundError(f"data={name!r}: there is no such file or folder.")
+    if path.is_dir():
+        return image_folder.read(path, progress=progress), path
+    if not is_readable:
+        raise ValueError(
+            f"data={name!r} has the suffix {path.suffix!r}; give {', '.join(tables.READERS)}, a picture "
+            f"({', '.join(PICTURES)}) or a folder of pictures."
+        )
+    if suffix in PICTURES:
+        pictures.check(path)  # Its own words, where a folder would speak of none of its files.
+        return Content(images=[path], checksum=file_digest(path)), path.parent
+    return tables.read(path)._replace(checksum=file_digest(path)), None

@@ -24,7 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gphash.arrays import Indices
+from gphash.data.dataset import Content
 from gphash.data.labels import check_form, decoded, numbered, tag_columns, tag_names, tag_sets
+from gphash.data.pictures import MIN_SIDE
 from gphash.files import DataError
 from gphash.supervision.similarity import Pairs
 
@@ -40,17 +42,6 @@ DAMAGE = (
 
 _ARRAYS = ("X", "y", "tags", "pairs", "similar", "ids", "images", "classes")
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-
-
-class Content(NamedTuple):
-    """What a file holds, as in `gphash.data.sources.Source`; X is None if there are images to describe instead."""
-
-    X: NDArray[np.float32] | None
-    y: NDArray[Any] | None = None
-    classes: tuple[str, ...] = ()
-    pairs: Pairs | None = None
-    ids: Indices | None = None
-    images: NDArray[np.uint8] | None = None
 
 
 @contextmanager
@@ -76,8 +67,7 @@ def read(path: Path) -> Content:
 
 def read_npy(path: Path) -> Content:
     """Features [n, d], or [d] for a single row."""
-    with reading(path, ".npy file of numbers", *DAMAGE), open(path, "rb") as file:
-        found = read_array(file, path.stat().st_size)
+    found = load_npy(path, ".npy file of numbers")
     return Content(_features(found[None] if found.ndim == 1 else found, f"{str(path)!r}"))
 
 
@@ -98,19 +88,22 @@ def read_npz(path: Path) -> Content:
         coloured = images.ndim == 4 and images.shape[3] == 3
         sound = images.dtype == np.uint8 and (images.ndim == 3 or coloured) and 0 not in images.shape
         check_form(sound, images, of["images"], "uint8 [n, H, W] or [n, H, W, 3]")
+        height, width = images.shape[1:3]
+        if X is None and min(height, width) < MIN_SIDE:
+            has = f"{of['images']} have {height} × {width} pixels"
+            raise DataError(f"{has}; give at least {MIN_SIDE} on each side, or X")
     n_rows = len(arrays["images"] if X is None else X)
     for name in {"images", "ids", "tags", "y"} & set(arrays):
         if (shape := arrays[name].shape)[:1] != (n_rows,):
             raise DataError(f"{of[name]} has shape {shape}; it must have an entry for each of the {n_rows} rows")
-    ids = _ids(arrays["ids"], of["ids"]) if "ids" in arrays else None
+    content = Content(X, images=images)
+    if "ids" in arrays:
+        content = content._replace(ids=_ids(arrays["ids"], of["ids"]))
     names = _names(arrays["classes"], of["classes"]) if "classes" in arrays else None
-    content = Content(X, ids=ids, images=images)
     if "tags" in arrays:
-        y, classes = tag_columns(arrays["tags"], names, of["tags"])
-        return content._replace(y=y, classes=classes)
+        return content._replace(**tag_columns(arrays["tags"], names, of["tags"])._asdict())
     if "y" in arrays:
-        labels, classes = numbered(arrays["y"], names, of["y"])
-        return content._replace(y=labels, classes=classes)
+        return content._replace(**numbered(arrays["y"], names, of["y"])._asdict())
     if "pairs" in arrays or "similar" in arrays:
         return content._replace(pairs=_pairs(arrays, n_rows, path))
     return content
@@ -160,11 +153,8 @@ def read_csv(path: Path) -> Content:
 
 def read_parquet(path: Path) -> Content:
     """A table in the Parquet format; tags may be lists of words, too."""
-    arrow = pyarrow("Parquet")
-    # One file: read_table would also make columns of folders that are called such as year=2020.
-    with reading(path, "Parquet file", arrow.ArrowException), arrow.parquet.ParquetFile(path) as file:
+    with open_parquet(path) as (file, columns):
         table = file.read()
-    columns = Columns.of_schema(path, table.schema)
     if not len(table):
         raise DataError(f"{str(path)!r} has no rows; it must have at least one")
     return _content(columns, table)
@@ -208,33 +198,41 @@ class Columns(NamedTuple):
             )
         return cls(path, names, label, tags, number, features)
 
-    @classmethod
-    def of_schema(cls, path: Path, schema: Any) -> "Columns":
-        """Columns of an Arrow table."""
-        types = pyarrow("Parquet").types
-        tests = (types.is_integer, types.is_floating, types.is_boolean)
-        return cls.of(path, schema.names, lambda column: any(test(schema.field(column).type) for test in tests))
-
     def place(self, column: int, row: int | None = None) -> str:
         """How an error names a column, or a cell."""
         return f"{str(self.path)!r}, {'' if row is None else f'row {row}, '}column {self.names[column]!r}"
 
+    def numbers(self, column: int, cells: Any, rows: slice | Indices = slice(None), first: int = 0) -> NDArray[Any]:
+        """Some cells of a column of numbers, whose first one is in the row `first` of the file."""
+        if cells.null_count and not (present := cells.is_valid().to_numpy()[rows]).all():
+            row = first + int(np.arange(len(cells))[rows][np.argmin(present)])
+            raise DataError(f"{self.place(column, row)}: empty; there must be a number in every row")
+        return np.asarray(cells.to_numpy()[rows])
+
+    def words(self, column: int, cells: list[Any]) -> NDArray[Any]:
+        """Cells of the column ``label``, none of which may be None."""
+        if None in cells:
+            raise DataError(f"{self.place(column, cells.index(None))}: empty; there must be a class in every row")
+        return np.array(cells)
+
+
+@contextmanager
+def open_parquet(path: Path) -> Iterator[tuple[Any, Columns]]:
+    """A Parquet file of Arrow's, and its columns."""
+    arrow = pyarrow("Parquet")
+    tests = (arrow.types.is_integer, arrow.types.is_floating, arrow.types.is_boolean)
+    # One file: read_table would also make columns of folders that are called such as year=2020.
+    with reading(path, "Parquet file", arrow.ArrowException), arrow.parquet.ParquetFile(path) as file:
+        types = file.schema_arrow.types
+        yield file, Columns.of(path, file.schema_arrow.names, lambda at: any(test(types[at]) for test in tests))
+
 
 def _content(columns: Columns, table: Any) -> Content:
     """What an Arrow table holds."""
-
-    def values(column: int) -> list[Any]:
-        cells = table.column(column).to_pylist()
-        return [cell.strip() if isinstance(cell, str) else cell for cell in cells]
-
     X = np.empty((len(table), len(columns.features)), dtype=np.float32)
-    for number, column in enumerate(columns.features):
-        cells = table.column(column)
-        if cells.null_count:
-            where = columns.place(column, int(cells.is_valid().to_numpy().argmin()))
-            raise DataError(f"{where}: empty; there must be a number in every row")
-        with np.errstate(over="ignore"):  # Numbers too large become infinite, and are refused as such.
-            X[:, number] = cells.to_numpy()
+    with np.errstate(over="ignore"):  # Numbers too large become infinite, and are refused as such.
+        for number, column in enumerate(columns.features):
+            X[:, number] = columns.numbers(column, table.column(column))
     _check_finite(X, lambda row, number: columns.place(columns.features[number], row))
     content = Content(X)
     if columns.id is not None:
@@ -243,15 +241,12 @@ def _content(columns: Columns, table: Any) -> Content:
             raise DataError(f"{where}: there must be a whole number in every row")
         content = content._replace(ids=_ids(cells.to_numpy(), where))
     if columns.label is not None:
-        words = values(columns.label)
-        for row, cell in enumerate(words):
-            if cell is None or cell == "":
-                raise DataError(f"{columns.place(columns.label, row)}: empty; there must be a class in every row")
-        labels, classes = numbered(np.array(words), None, columns.place(columns.label))
-        return content._replace(y=labels, classes=classes)
+        found = table.column(columns.label).to_pylist()
+        words = columns.words(columns.label, [one.strip() or None if isinstance(one, str) else one for one in found])
+        return content._replace(**numbered(words, None, columns.place(columns.label))._asdict())
     if columns.tags is not None:
-        y, classes = tag_sets(map(tag_names, values(columns.tags)), columns.place(columns.tags))
-        return content._replace(y=y, classes=classes)
+        sets = map(tag_names, table.column(columns.tags).to_pylist())
+        return content._replace(**tag_sets(sets, columns.place(columns.tags))._asdict())
     return content
 
 
@@ -287,12 +282,18 @@ def _load_arrays(path: Path) -> dict[str, NDArray[Any]]:
         arrays = {}
         for name, member in members.items():
             with archive.open(member) as file:
-                arrays[name] = read_array(file, member.file_size)
+                arrays[name] = _read_array(file, member.file_size)
         return arrays
 
 
-def read_array(file: IO[bytes], n_bytes: int) -> NDArray[Any]:
-    """An array of a .npy file of so many bytes; memory is asked for only if the file can fill it."""
+def load_npy(path: Path, what: str) -> NDArray[Any]:
+    """The array of a .npy file, which an error calls `what`."""
+    with reading(path, what, *DAMAGE), open(path, "rb") as file:
+        return _read_array(file, path.stat().st_size)
+
+
+def _read_array(file: IO[bytes], n_bytes: int) -> NDArray[Any]:
+    """The array of a .npy file of so many bytes; memory is asked for only if the file can fill it."""
     read_header(file, n_bytes)
     file.seek(0)
     return np.lib.format.read_array(file, allow_pickle=False)

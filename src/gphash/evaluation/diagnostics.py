@@ -1,38 +1,14 @@
-"""What codes are like, apart from what they retrieve: calibration of bit probabilities, balance, entropy, buckets."""
+"""What codes are like, apart from what they retrieve: calibration of bit probabilities, balance, entropy, buckets.
 
-from typing import NamedTuple
+What these functions give goes into reports as it is.
+"""
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gphash.arrays import Floats
-
-
-class Calibration(NamedTuple):
-    """Mean probability, frequency of ones (NaN without bits) and number of bits in every bin, [b].
-
-    The error is the expected calibration error: the mean of |observed − predicted|, weighted by the counts.
-    """
-
-    predicted: Floats
-    observed: Floats
-    counts: NDArray[np.int64]
-    error: float
-
-
-class Codes(NamedTuple):
-    """How codes are distributed; entropies are in bits.
-
-    Share of ones and entropy of every bit, [m]; correlation of every two bits over rows, [m, m], 0 where a bit is
-    constant; entropy of the codes, how many are different, and how many rows share the commonest.
-    """
-
-    balance: Floats
-    bit_entropy: Floats
-    correlation: Floats
-    code_entropy: float
-    distinct: int
-    largest: int
 
 
 def dominant_codes(bits: NDArray[np.uint8], labels: ArrayLike) -> tuple[NDArray[np.generic], NDArray[np.uint8]]:
@@ -45,8 +21,12 @@ def dominant_codes(bits: NDArray[np.uint8], labels: ArrayLike) -> tuple[NDArray[
     return classes, words
 
 
-def calibrate(probabilities: Floats, bits: NDArray[np.uint8], n_bins: int = 20) -> Calibration:
-    """Compare probabilities with true bits, [n, m] each, in bins of equal width."""
+def calibrate(probabilities: Floats, bits: NDArray[np.uint8], n_bins: int = 20) -> dict[str, Any]:
+    """Compare probabilities with true bits, [n, m] each, in bins of equal width.
+
+    The curve has the mean probability, the frequency of ones (NaN without bits) and the number of bits of every bin.
+    The error is the mean of |observed − predicted|, weighted by the numbers of bits.
+    """
     # Sorted, so that sums do not depend on the order of rows.
     order = np.argsort(probabilities, axis=None)
     chances, truths = probabilities.ravel()[order].astype(np.float64), bits.ravel()[order].astype(np.float64)
@@ -55,11 +35,14 @@ def calibrate(probabilities: Floats, bits: NDArray[np.uint8], n_bins: int = 20) 
     with np.errstate(invalid="ignore"):
         predicted, observed = (np.bincount(place, values, n_bins) / counts for values in (chances, truths))
     error = float(np.nansum(counts * np.abs(observed - predicted)) / max(counts.sum(), 1))
-    return Calibration(predicted, observed, counts, error)
+    return {"calibration_error": error, "curve": {"predicted": predicted, "observed": observed, "counts": counts}}
 
 
-def describe_codes(bits: NDArray[np.uint8]) -> Codes:
-    """Balance, entropy and correlation of bits, and the buckets that codes fall into, for bits [n, m]."""
+def describe_codes(bits: NDArray[np.uint8]) -> dict[str, Any]:
+    """Balance, entropy and correlation of bits, and the buckets that codes fall into, for bits [n, m].
+
+    Entropies are in bits. The correlation of two bits over rows, [m, m], is 0 where one of them is constant.
+    """
     if bits.ndim != 2 or len(bits) == 0:
         raise ValueError(f"bits have shape {bits.shape}; give at least one row of bits [n, m].")
     n, ones, balance = len(bits), bits.astype(np.float64), bits.mean(axis=0)
@@ -68,9 +51,17 @@ def describe_codes(bits: NDArray[np.uint8]) -> Codes:
     spread = np.sqrt(np.diag(covariance))
     scale = np.outer(spread, spread)
     correlation = np.divide(covariance, scale, out=np.zeros_like(scale), where=scale > 0)
+    between = np.abs(correlation[~np.eye(len(balance), dtype=bool)])
     _, counts = np.unique(np.packbits(bits, axis=1), axis=0, return_counts=True)
-    bit_entropy, code_entropy = _entropy(balance) + _entropy(1 - balance), float(_entropy(counts / n).sum())
-    return Codes(balance, bit_entropy, correlation, code_entropy, len(counts), int(counts.max()))
+    entropy = _entropy(balance) + _entropy(1 - balance)
+    return {
+        "distinct_codes": len(counts),
+        "largest_bucket": int(counts.max()),
+        "code_entropy": float(_entropy(counts / n).sum()),
+        "bit_entropy": entropy.mean(),
+        "bit_correlation": between.mean() if len(between) else 0.0,
+        "bits": {"balance": balance, "entropy": entropy, "correlation": correlation},
+    }
 
 
 def _entropy(shares: Floats) -> Floats:

@@ -81,46 +81,37 @@ def _within_radius(ranking: TiedRanking) -> Floats | None:
     return np.asarray(hits / np.maximum(inside, 1))
 
 
-_OWN = {
-    "map": Metric(
+# All of them are shares of 1, and higher is better.
+_OWN: dict[str, tuple[str, str, Callable[[TiedRanking], Floats | None]]] = {
+    "map": (
         "mAP",
-        "",
-        True,
         "mean over queries of the average precision of the whole ranking, ties averaged",
-        lambda ranking: _share(ranking.precisions[:, -1], ranking.relevant),
+        lambda one: _share(one.precisions[:, -1], one.relevant),
     ),
-    "map_at_k": Metric(
+    "map_at_k": (
         "mAP@k",
-        "",
-        True,
         "the same for the first k rows, divided by min(k, relevant rows)",
         lambda one: _share(one.precisions[:, :-1], np.minimum(one.relevant[:, None], one.depths[:-1])),
     ),
-    "precision_at_k": Metric(
+    "precision_at_k": (
         "precision@k",
-        "",
-        True,
         "share of relevant rows among the first k",
-        lambda ranking: ranking.found[:, :-1] / np.maximum(ranking.depths[:-1], 1),
+        lambda one: one.found[:, :-1] / np.maximum(one.depths[:-1], 1),
     ),
-    "recall_at_k": Metric(
+    "recall_at_k": (
         "recall@k",
-        "",
-        True,
         "share of the relevant rows that are among the first k",
-        lambda ranking: _share(ranking.found[:, :-1], ranking.relevant[:, None]),
+        lambda one: _share(one.found[:, :-1], one.relevant[:, None]),
     ),
-    "precision_within_radius": Metric(
+    "precision_within_radius": (
         "precision within the radius",
-        "",
-        True,
         "share of relevant rows within the Hamming radius; none found counts 0",
         _within_radius,
     ),
 }
 METRICS: Registry[Metric] = Registry("metric", {})
-for _name, _metric in _OWN.items():
-    METRICS.register(_name, _metric)
+for _key, (_name, _meaning, _measure) in _OWN.items():
+    METRICS.register(_key, Metric(_name, "", True, _meaning, _measure))
 
 
 def average_precision(distances: ArrayLike, relevant: ArrayLike) -> Floats:

@@ -13,7 +13,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from gphash.evaluation import canvas, protocol
 from gphash.evaluation.canvas import COLOURS, DASHES, QUIET, WRONG, line, settled, styled
-from gphash.evaluation.metrics import METRICS
 
 if TYPE_CHECKING:
     from gphash.evaluation.canvas import Figure
@@ -36,17 +35,15 @@ def precision_recall(reports: Sequence[Report], ranking: str = "hamming") -> "Fi
         "hamming" or "expected".
     """
     groups = _groups(reports, ranking, by_length=True)
-    figure, axes = _beside_legend(groups)
+    axes = _beside_legend(groups)
     for number, (label, group) in enumerate(groups.items()):
         curves = [one["results"][ranking]["curve"] for one in group]
         if any(curve["retrieved"] != curves[0]["retrieved"] for curve in curves):
             raise ValueError(f"the reports of {label} retrieve different numbers of rows; give reports of one split.")
         add_curve(axes, curves, number / len(groups), **line(number), label=label)
-    axes.set(xlim=(0, 1.02), ylim=(0, 1.02), xlabel=_label("recall_at_k"), ylabel=_label("precision_at_k"))
+    axes.set(xlim=(0, 1.02), ylim=(0, 1.02), xlabel="recall", ylabel="precision")
     axes.grid(True)
-    axes.set_title(_setting(reports, ranking, {len(group) for group in groups.values()}, "mean"))
-    figure.legend(loc="outside right upper")
-    return settled(figure)
+    return _titled(axes, reports, ranking, {len(group) for group in groups.values()}, "mean")
 
 
 @styled
@@ -61,7 +58,7 @@ def map_against_bits(reports: Sequence[Report], ranking: str = "hamming") -> "Fi
         "hamming" or "expected".
     """
     groups = _groups(reports, ranking, by_length=False)
-    figure, axes = _beside_legend(groups)
+    axes = _beside_legend(groups)
     seeds = set()
     for number, (label, group) in enumerate(groups.items()):
         points = []
@@ -76,10 +73,8 @@ def map_against_bits(reports: Sequence[Report], ranking: str = "hamming") -> "Fi
     lengths = sorted({_bits(one) for one in reports})
     bits_axis(axes, lengths)
     low, high = axes.get_ylim()
-    axes.set(xlim=(lengths[0] / 1.25, lengths[-1] * 1.25), ylim=(max(low, 0), min(high, 1)), ylabel=_label("map"))
-    axes.set_title(_setting(reports, ranking, seeds, "mean ± standard deviation"))
-    figure.legend(loc="outside right upper")
-    return settled(figure)
+    axes.set(xlim=(lengths[0] / 1.25, lengths[-1] * 1.25), ylim=(max(low, 0), min(high, 1)), ylabel="mAP")
+    return _titled(axes, reports, ranking, seeds, "mean ± standard deviation")
 
 
 def add_curve(axes: Any, curves: Sequence[dict[str, Any]], start: float, **look: Any) -> Any:
@@ -141,8 +136,8 @@ def training_trace(report: Report) -> "Figure":
     """Flipped bits and leave-one-out score sweep by sweep; shaded is where codes were fixed already."""
     if not (sweeps := report["method"].get("sweeps")):
         raise ValueError(f"the report of {_name(report)} has no trace of training.")
-    columns = {name: [sweep[name] for sweep in sweeps] for name in ("number", "flips", "leave_one_out", "frozen")}
-    numbers, flips, score, frozen = _columns(columns, *columns)
+    names = ("number", "flips", "leave_one_out", "frozen")
+    numbers, flips, score, frozen = np.array([[sweep[name] for name in names] for sweep in sweeps], dtype=float).T
     figure = canvas.figure(4.6, 3.8)
     above, below = figure.subplots(2, 1, sharex=True)
     # Few sweeps are told apart by their markers; many would make a caterpillar.
@@ -254,6 +249,13 @@ def contact_sheet(
     return figure
 
 
+def _limits(pictures: Sequence[NDArray[Any]]) -> dict[str, float]:
+    """Black and white of grey images, the same for all."""
+    if all(picture.dtype == np.uint8 for picture in pictures):
+        return {"vmin": 0, "vmax": 255}
+    return {"vmin": min(picture.min() for picture in pictures), "vmax": max(picture.max() for picture in pictures)}
+
+
 def _add_picture(sheet: Any, picture: NDArray[Any], left: float, down: float, grey: dict[str, Any]) -> None:
     """A picture in the middle of its box."""
     tall, wide = (side / max(picture.shape[:2]) for side in picture.shape[:2])
@@ -266,40 +268,32 @@ def _add_frame(sheet: Any, left: float, down: float, side: float, colour: str, t
     sheet.add_patch(canvas.matplotlib_().patches.Rectangle((left, down), side, side, **look))
 
 
-def _limits(pictures: Sequence[NDArray[Any]]) -> dict[str, float]:
-    """Black and white of grey images, the same for all."""
-    if all(picture.dtype == np.uint8 for picture in pictures):
-        return {"vmin": 0.0, "vmax": 255.0}
-    low, high = min(picture.min() for picture in pictures), max(picture.max() for picture in pictures)
-    return {"vmin": float(low), "vmax": float(high)}
+def _beside_legend(groups: dict[str, Any]) -> Any:
+    """Axes of a figure that is tall enough for a legend of all its lines."""
+    return canvas.figure(5.6, max(3.4, 0.2 + 0.175 * len(groups))).add_subplot()
 
 
-def _beside_legend(groups: dict[str, Any]) -> tuple["Figure", Any]:
-    """A figure that is tall enough for a legend of all its lines."""
-    figure = canvas.figure(5.6, max(3.4, 0.2 + 0.175 * len(groups)))
-    return figure, figure.add_subplot()
+def _titled(axes: Any, reports: Sequence[Report], ranking: str, seeds: set[int], what: str) -> "Figure":
+    """The figure with its legend; data, if all reports have the same, ranking, and seeds, if several, as its title."""
+    names = {one["data"]["name"] for one in reports}
+    title = (f"{names.pop()} · " if len(names) == 1 else "") + f"ranked by {RANKINGS[ranking]}"
+    if max(seeds) > 1:
+        title += f"\n{what} over {'–'.join(map(str, sorted({min(seeds), max(seeds)})))} seeds"
+    axes.set_title(title)
+    axes.figure.legend(loc="outside right upper")
+    return settled(axes.figure)
 
 
 def _columns(curve: dict[str, Any], *names: str) -> list[NDArray[np.float64]]:
     return [np.array(curve[name], dtype=float) for name in names]
 
 
-def _label(key: str) -> str:
-    """Name and unit of a metric, for an axis."""
-    metric = METRICS[key]
-    return metric.name.removesuffix("@k") + (f" [{metric.unit}]" if metric.unit else "")
-
-
 def _bits(report: Report) -> int:
     return len(report["results"]["codes"]["bits"]["balance"])
 
 
-def _length(report: Report) -> str:
-    return f"{_bits(report)} bit" + ("s" if _bits(report) != 1 else "")
-
-
 def _name(report: Report) -> str:
-    return f"{report['method']['name']}, {_length(report)}"
+    return f"{report['method']['name']}, {_bits(report)} bit" + ("s" if _bits(report) != 1 else "")
 
 
 def _title(report: Report) -> str:
@@ -315,14 +309,6 @@ def _part(report: Any, name: str) -> dict[str, Any]:
     return found
 
 
-def _setting(reports: Sequence[Report], ranking: str, seeds: set[int], what: str) -> str:
-    """Data, if all reports have the same, and ranking; on a second line how many seeds, if more than one."""
-    names = {one["data"]["name"] for one in reports}
-    setting = (f"{names.pop()} · " if len(names) == 1 else "") + f"ranked by {RANKINGS[ranking]}"
-    several = "–".join(str(n) for n in sorted({min(seeds), max(seeds)}))
-    return setting + (f"\n{what} over {several} seeds" if max(seeds) > 1 else "")
-
-
 def _groups(reports: Sequence[Report], ranking: str, by_length: bool) -> dict[str, list[Report]]:
     """Reports that belong to one line, by its label: all but the seed (and, unless `by_length`, the bits) is equal.
 
@@ -330,14 +316,13 @@ def _groups(reports: Sequence[Report], ranking: str, by_length: bool) -> dict[st
     """
     if ranking not in RANKINGS:
         raise ValueError(f"ranking={ranking!r}; give one of {', '.join(map(repr, RANKINGS))}.")
-    given: Any = reports
-    if isinstance(given, dict | str) or not isinstance(given, Sequence):
+    if isinstance(reports, dict | str) or not isinstance(reports, Sequence):
         raise TypeError("reports is no list; give a list of reports, as report.read gives them.")
     if not reports:
         raise ValueError("no reports were given; give at least one.")
     for one in reports:
         _part(one, ranking)
-    methods = list({one["method"]["name"]: None for one in reports})
+    methods = [one["method"]["name"] for one in reports]
     reports = sorted(reports, key=lambda one: (methods.index(one["method"]["name"]), _bits(one)))
     everything = [_facts(one) for one in reports]
     groups: dict[str, list[Report]] = {}
@@ -348,9 +333,9 @@ def _groups(reports: Sequence[Report], ranking: str, by_length: bool) -> dict[st
             for key, value in facts.items()
             if key != "method" and any(other.get(key) != value for other in rivals)
         ]
-        length = [_length(one)] if by_length else []
+        name = _name(one) if by_length else facts["method"]
         # A long label would leave no room for the plot.
-        label = textwrap.fill(", ".join([facts["method"], *length, *telling]), LABEL_WIDTH)
+        label = textwrap.fill(", ".join([name, *telling]), LABEL_WIDTH)
         groups.setdefault(label, []).append(one)
     return groups
 

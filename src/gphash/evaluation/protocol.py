@@ -22,8 +22,6 @@ from gphash.evaluation.retrieval import Queries
 from gphash.supervision import targets
 from gphash.supervision.similarity import Signatures
 
-TIES = "averaged over all orders within equal distance, in closed form"
-NOTHING = "queries with nothing to find are left out of mAP and recall, and count 0 for precision"
 AT = (1, 10, 100, 1000)
 CURVE_POINTS = 60
 SKETCH = 256  # rows that stand for those of training
@@ -75,16 +73,50 @@ def run(
     began = time.perf_counter()
     hasher.fit(train.X, train.y)
     seconds = time.perf_counter() - began
-    return _report(hasher, test, stored, train, data, seed, seconds, radius)
+    made = judge(hasher, test, data, stored=stored, radius=radius, train=train)
+    made["protocol"]["seed"], made["method"]["training_seconds"] = seed, seconds
+    return made
 
 
 def judge(
-    hasher: Encoder, test: Split, data: Mapping[str, Any], *, stored: Split | None = None, radius: int = 2
+    hasher: Encoder,
+    test: Split,
+    data: Mapping[str, Any],
+    *,
+    stored: Split | None = None,
+    radius: int = 2,
+    train: Split | None = None,
 ) -> dict[str, Any]:
-    """Report on a method that is trained already, as `run` does; which rows it has seen is not known."""
+    """Report on a method that is trained already, as `run` does; None if the rows that it has seen are not known."""
     _check_data(data)
-    seconds = sum(getattr(hasher, "seconds_", {}).values()) or None
-    return _report(hasher, test, stored, None, data, parameters(hasher).get("random_state"), seconds, radius)
+    results = measure(hasher, test, stored, train, radius)
+    kept = test if stored is None else stored
+    protocol = {
+        "name": "leave one out within the test rows" if stored is None else "test rows against a database",
+        "training_rows": None if train is None else _count(train.y),
+        "queries": _count(test.y),
+        "database_rows": _count(kept.y) - (stored is None),
+        # Rows that training has seen inflate the figures of supervised methods.
+        "database_rows_seen_in_training": None if train is None else _count_shared(kept, train),
+        "queries_in_database": None if stored is None else _count_shared(test, stored),
+        "seed": parameters(hasher).get("random_state"),
+        "ties": "averaged over all orders within equal distance, in closed form",
+        "nothing_to_find": "queries with nothing to find are left out of mAP and recall, and count 0 for precision",
+        "rankings": [name for name in ("hamming", "expected") if name in results],
+        "radius": radius,
+    }
+    sets = {"training": train, "queries": test, "database": stored}
+    described = {**data, "rows": {name: _checksum(rows) for name, rows in sets.items() if rows is not None}}
+    method: dict[str, Any] = {"name": type(hasher).__name__, "parameters": parameters(hasher)}
+    phases = getattr(hasher, "seconds_", None)
+    if hasattr(hasher, "sweeps_"):
+        method |= {"sweeps": [sweep._asdict() for sweep in hasher.sweeps_], "seconds": phases}
+    method["chosen"] = {name: getattr(hasher, f"{name}_") for name in CHOSEN if hasattr(hasher, f"{name}_")}
+    method["training_seconds"] = sum((phases or {}).values()) or None
+    # Of a batch of all rows, the best of three.
+    seconds = min(timeit.repeat(lambda: hasher.encode(test.X), repeat=3, number=1))
+    method["encoding_microseconds"] = 1e6 * seconds / _count(test.X)
+    return report.make(protocol, described, method, results)
 
 
 def summarise(reports: Iterable[dict[str, Any]]) -> dict[str, dict[str, float | None]]:
@@ -129,7 +161,7 @@ def measure(
     asked = Queries(packed, own, leave_one_out=stored is None)
     database = retrieval.store(packed if stored is None else _codes(hasher, stored.X, "stored")[1], others)
     depths = _depths(database.n_rows - asked.leave_one_out)
-    hamming = retrieval.by_hamming(asked, database, bits.shape[1], radius, depths)
+    hamming = retrieval.measure(asked, database, bits.shape[1], radius, depths)
     found = {"hamming": {**_means(hamming, depths), "radius": radius}}
     if hasattr(hasher, "bit_probabilities"):
         chances = np.asarray(hasher.bit_probabilities(queries.X))
@@ -138,20 +170,11 @@ def measure(
                 f"{type(hasher).__name__}.bit_probabilities gives shape {chances.shape}, from {chances.min():.3g} to "
                 f"{chances.max():.3g}; it must give {bits.shape}, from 0 to 1."
             )
-        found["expected"] = _means(retrieval.by_expected(chances, asked, database, depths), depths)
+        unsure = asked._replace(probabilities=chances)
+        found["expected"] = _means(retrieval.measure(unsure, database, bits.shape[1], depths=depths), depths)
         if train is not None and np.ndim(np.asarray(train.y)) == 1:
             found |= _calibration(hasher, chances, np.asarray(queries.y), train)
-    codes = diagnostics.describe_codes(bits)
-    between = np.abs(codes.correlation[~np.eye(bits.shape[1], dtype=bool)])
-    found["codes"] = {
-        "distinct_codes": codes.distinct,
-        "largest_bucket": codes.largest,
-        "code_entropy": codes.code_entropy,
-        "bit_entropy": codes.bit_entropy.mean(),
-        "bit_correlation": between.mean() if len(between) else 0.0,
-        "bits": {"balance": codes.balance, "entropy": codes.bit_entropy, "correlation": codes.correlation},
-    }
-    return found
+    return {**found, "codes": diagnostics.describe_codes(bits)}
 
 
 def _calibration(hasher: Encoder, chances: Floats, labels: NDArray[Any], train: Split) -> dict[str, Any]:
@@ -163,51 +186,12 @@ def _calibration(hasher: Encoder, chances: Floats, labels: NDArray[Any], train: 
     known = np.isin(labels, classes)  # a class that training has not seen has no true bits
     if not known.any():
         return {}
-    found = diagnostics.calibrate(chances[known], words[np.searchsorted(classes, labels[known])])
-    curve = {"predicted": found.predicted, "observed": found.observed, "counts": found.counts}
-    return {"calibration": {"calibration_error": found.error, "curve": curve}}
+    return {"calibration": diagnostics.calibrate(chances[known], words[np.searchsorted(classes, labels[known])])}
 
 
 def _check_data(data: Mapping[str, Any]) -> None:
     if missing := [name for name in ("name", "features", "checksum") if not data.get(name)]:
         raise ValueError(f"data lacks {', '.join(missing)}; a report says which data it was made from.")
-
-
-def _report(
-    hasher: Encoder,
-    test: Split,
-    stored: Split | None,
-    train: Split | None,
-    data: Mapping[str, Any],
-    seed: Any,
-    seconds: float | None,
-    radius: int,
-) -> dict[str, Any]:
-    results = measure(hasher, test, stored, train, radius)
-    sets = {"training": train, "queries": test, "database": stored}
-    kept = test if stored is None else stored
-    protocol = {
-        "name": "leave one out within the test rows" if stored is None else "test rows against a database",
-        "training_rows": None if train is None else _count(train.y),
-        "queries": _count(test.y),
-        "database_rows": _count(kept.y) - (stored is None),
-        # Rows that training has seen inflate the figures of supervised methods.
-        "database_rows_seen_in_training": None if train is None else _count_shared(kept, train),
-        "queries_in_database": None if stored is None else _count_shared(test, stored),
-        "seed": seed,
-        "ties": TIES,
-        "nothing_to_find": NOTHING,
-        "rankings": [name for name in ("hamming", "expected") if name in results],
-        "radius": radius,
-    }
-    described = {**data, "rows": {name: _checksum(rows) for name, rows in sets.items() if rows is not None}}
-    method: dict[str, Any] = {"name": type(hasher).__name__, "parameters": parameters(hasher)}
-    if hasattr(hasher, "sweeps_"):
-        method["sweeps"] = [sweep._asdict() for sweep in hasher.sweeps_]
-        method["seconds"] = getattr(hasher, "seconds_", None)
-    method["chosen"] = {name: getattr(hasher, f"{name}_") for name in CHOSEN if hasattr(hasher, f"{name}_")}
-    method |= {"training_seconds": seconds, "encoding_microseconds": 1e6 * _encoding_seconds(hasher, test.X)}
-    return report.make(protocol, described, method, results)
 
 
 def parameters(hasher: Any) -> dict[str, Any]:
@@ -273,11 +257,6 @@ def _codes(hasher: Encoder, X: Any, rows: str) -> tuple[NDArray[np.uint8], NDArr
             f"gives, packed by numpy.packbits(bits, axis=1): uint8 of shape {right.shape}."
         )
     return bits.astype(np.uint8, copy=False), right
-
-
-def _encoding_seconds(hasher: Encoder, X: Any, repeats: int = 3) -> float:
-    """Time to encode one row out of a batch of all of them, the best of several."""
-    return min(timeit.repeat(lambda: hasher.encode(X), repeat=repeats, number=1)) / _count(X)
 
 
 def _signatures(first: ArrayLike, second: ArrayLike | None) -> tuple[Signatures, Signatures]:

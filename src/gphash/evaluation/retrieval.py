@@ -5,7 +5,7 @@ exact, and much smaller than its rows. Queries rank it by Hamming distance, or b
 Σ_j P(bit_j ≠ b_j) when they keep their bit probabilities; blocks of queries run side by side.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -23,8 +23,6 @@ QUERIES = 256  # per block, fewer if what is known of all codes would take more 
 BLOCK_BYTES = 1 << 23
 INDEX_BITS, DISTANCE_BITS = 24, 38  # of a sort key: number of a code, and expected distance as a share of the bits
 
-Ties = tuple[NDArray[np.int64], NDArray[np.int64]]
-
 
 class Database(NamedTuple):
     """Stored rows, grouped: the distinct codes in ascending order, packed and as words of 64 bits.
@@ -41,11 +39,15 @@ class Database(NamedTuple):
 
 
 class Queries(NamedTuple):
-    """Codes to search for and their supervision; with `leave_one_out`, each is itself a row that does not count."""
+    """Codes to search for and their supervision; with `leave_one_out`, each is itself a row that does not count.
+
+    Bit probabilities, [q, m], rank by expected distance.
+    """
 
     packed: NDArray[np.uint8]
     signatures: Signatures
     leave_one_out: bool = False
+    probabilities: Floats | None = None
 
 
 def store(packed: NDArray[np.uint8], signatures: Signatures) -> Database:
@@ -70,11 +72,10 @@ def mean_average_precision(
 ) -> float:
     """Mean average precision by Hamming distance when every row is searched for among the others."""
     queries = Queries(packed, signatures, leave_one_out=True)
-    found = by_hamming(queries, store(packed, signatures), n_bits, n_jobs=n_jobs, names=["map"])
-    return mean(found["map"])
+    return mean(measure(queries, store(packed, signatures), n_bits, n_jobs=n_jobs, names=["map"])["map"])
 
 
-def by_hamming(
+def measure(
     queries: Queries,
     database: Database,
     n_bits: int,
@@ -83,75 +84,40 @@ def by_hamming(
     n_jobs: int | None = -1,
     names: Iterable[str] | None = None,
 ) -> dict[str, Floats]:
-    """Measure rankings by Hamming distance: values of every metric that applies, [q] or [q, k], by its name.
+    """Measure rankings: values of every metric that applies, [q] or [q, k], by its name.
 
-    Precision is measured within `radius`. `depths` are the k of the metrics at k, ascending; those beyond the database
-    count as all of it. `names` are those of metrics; all of METRICS if None.
+    Precision is measured within `radius`, if the ranking is by Hamming distance. `depths` are the k of the metrics at
+    k, ascending; those beyond the database count as all of it. `names` are those of metrics; all of METRICS if None.
+    Expected distances are rounded to multiples of m/2³⁸, so that what should be a tie is one.
     """
-
-    def ties(rows: slice, words: NDArray[np.uint64], signatures: Signatures) -> Ties:
-        shape = rows.stop - rows.start, n_bits + 1
-        sizes, hits = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-        _hamming_ties(words, signatures.masks, *_stored(database), signatures.exact, queries.leave_one_out, sizes, hits)
-        return sizes, hits
-
-    return _measure(ties, queries, database, radius, depths, n_jobs, names)
-
-
-def by_expected(
-    probabilities: Floats,
-    queries: Queries,
-    database: Database,
-    depths: Sequence[int] = (),
-    n_jobs: int | None = -1,
-    names: Iterable[str] | None = None,
-) -> dict[str, Floats]:
-    """Measure rankings by expected Hamming distance of queries that keep their bit probabilities, [q, m].
-
-    See `by_hamming` for the rest. Distances are rounded to multiples of m/2³⁸, so that what should be a tie is one.
-    """
-    n_codes, n_bits = len(database.packed), probabilities.shape[1]
-    if n_codes >= 1 << INDEX_BITS:
+    n_codes, chances = len(database.packed), queries.probabilities
+    if chances is not None and n_codes >= 1 << INDEX_BITS:
         most = f"it must have fewer than {1 << INDEX_BITS:,} to be ranked by expected distance."
         raise ValueError(f"the database has {n_codes:,} distinct codes; {most}")
-
-    def ties(rows: slice, words: NDArray[np.uint64], signatures: Signatures) -> Ties:
-        keys, hits = (np.empty((rows.stop - rows.start, n_codes), np.int64) for _ in range(2))
-        _keys(_byte_tables(probabilities[rows]), database.packed, 2.0**DISTANCE_BITS / n_bits, keys)
-        keys.sort(axis=1)
-        _sorted_ties(words, signatures.masks, *_stored(database), signatures.exact, queries.leave_one_out, keys, hits)
-        return keys, hits
-
-    return _measure(ties, queries, database, None, depths, n_jobs, names)
-
-
-def _stored(database: Database) -> tuple[NDArray[np.generic], ...]:
-    return database.words, database.offsets, database.signatures.masks, database.counts
-
-
-def _measure(
-    ties: Callable[[slice, NDArray[np.uint64], Signatures], Ties],
-    queries: Queries,
-    database: Database,
-    radius: int | None,
-    depths: Sequence[int],
-    n_jobs: int | None,
-    names: Iterable[str] | None,
-) -> dict[str, Floats]:
-    """Measure blocks of queries, and put their values together."""
     wanted = METRICS.everything() if names is None else {name: METRICS.find(name) for name in names}
     n_candidates = database.n_rows - int(queries.leave_one_out)
     ends = np.minimum([*depths, n_candidates], n_candidates).astype(np.int64)
     harmonic, words = harmonic_numbers(n_candidates), packing.words(queries.packed)
+    stored = database.words, database.offsets, database.signatures.masks, database.counts
 
-    def measure(rows: slice) -> dict[str, Floats]:
-        ranking = rank(*ties(rows, words[rows], queries.signatures[rows]), ends, harmonic, radius)
+    def measured(rows: slice) -> dict[str, Floats]:
+        own = queries.signatures[rows]
+        asked = words[rows], own.masks, *stored, own.exact, queries.leave_one_out
+        n_ties = n_bits + 1 if chances is None else n_codes
+        sizes, hits = (np.zeros((rows.stop - rows.start, n_ties), np.int64) for _ in range(2))
+        if chances is None:
+            _hamming_ties(*asked, sizes, hits)
+        else:
+            _keys(_byte_tables(chances[rows]), database.packed, 2.0**DISTANCE_BITS / n_bits, sizes)
+            sizes.sort(axis=1)
+            _sorted_ties(*asked, sizes, hits)
+        ranking = rank(sizes, hits, ends, harmonic, radius if chances is None else None)
         values = {name: metric.measure(ranking) for name, metric in wanted.items()}
         return {name: value for name, value in values.items() if value is not None}
 
-    block = int(np.clip(BLOCK_BYTES // (16 * len(database.packed)), 1, QUERIES))
+    block = int(np.clip(BLOCK_BYTES // (16 * n_codes), 1, QUERIES))
     with LocalExecutor(n_jobs) as executor:
-        parts = list(executor.collect(measure, row_blocks(len(words), block)))
+        parts = list(executor.collect(measured, row_blocks(len(words), block)))
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 

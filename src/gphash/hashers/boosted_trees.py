@@ -29,10 +29,9 @@ HALF = 32  # bits for either sum
 
 
 def quantise(X: Floats, generator: np.random.Generator, executor: Executor) -> tuple[NDArray[np.uint8], Floats]:
-    """Features [n, d] in bytes: how many of its column's borders a value is not below, [d, n]; and the borders.
+    """Features [n, d] in bytes, [d, n]: how many of its column's borders a value is not below; and the borders.
 
-    Bins hold about as many rows each, or single values where there are few. Borders ascend and are padded with
-    infinity, [d, BINS − 1].
+    Borders ascend and are padded with infinity, [d, BINS − 1].
     """
     sample = X if len(X) <= SAMPLE else X[np.sort(generator.choice(len(X), SAMPLE, replace=False))]
     n_rows, n_features = X.shape
@@ -74,14 +73,10 @@ def boost(
     executor: Executor,
     n_parts: int,
 ) -> Floats:
-    """Fill in the trees of one bit and give their margins F for the training rows, [n], of signs z and weights a.
-
-    A node tries `n_tried` features, drawn by the generator; in how many parts, and where, changes no result.
-    """
+    """Fill in the trees of one bit, of signs z and weights a, and give their margins F for the training rows, [n]."""
     n_features, n_rows = bins.shape
-    n_tried = min(n_tried, n_features)
-    margin = np.zeros(n_rows)
-    parts = row_blocks(n_tried, -(-n_tried // n_parts))
+    n_tried, margin = min(n_tried, n_features), np.zeros(n_rows)
+    parts = row_blocks(n_tried, -(-n_tried // n_parts))  # how many there are changes no result
     for features, thresholds, values in zip(*trees, strict=True):
         rows, packed = weigh(signs, weights, margin)
         places = np.full(len(features), np.inf)  # bin from which on a row goes right

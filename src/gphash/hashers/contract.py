@@ -4,6 +4,7 @@ A method learns a hash function, which gives every row a margin per bit; the bit
 `Hasher` does the rest, the same for all.
 """
 
+import copy
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, fields
@@ -113,15 +114,10 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         for name, value in (("executor", executor), ("checkpoint", checkpoint), ("callback", callback)):
             if value is not None and name not in self.runs_with:
                 raise ValueError(f"{type(self).__name__} cannot use {name}={value!r}; leave {name} out.")
-        # Until the end, a model that was there before stays as it was.
-        before = dict(self.__dict__)
-        try:
-            learned = self._learn(X, y, executor, checkpoint, callback)
-        except BaseException:
-            self.__dict__ = before
-            raise
-        stale = {name for name in before if name.endswith("_") and not name.endswith("_in_")}
-        kept = {name: value for name, value in self.__dict__.items() if name not in stale}
+        # A twin learns, so that until the end a model that was there before stays as it was.
+        twin = copy.copy(self)
+        learned = twin._learn(X, y, executor, checkpoint, callback)
+        kept = {name: value for name, value in vars(twin).items() if not name.endswith("_") or name.endswith("_in_")}
         self.__dict__ = kept | learned
         return self
 
@@ -215,25 +211,6 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         """Learned attributes from those that a file keeps."""
         return learned
 
-    @classmethod
-    def from_container(cls, stored: container.Container) -> Self:
-        """A hasher, ready to encode, from what `save` wrote; a FaultError says what is wrong with that."""
-        function, remarks = models.restore(stored.meta, stored.arrays), stored.remarks
-        Record({**REMARKS, "learned": Record(cls.LEARNED)}).check(remarks, "")
-        hasher = cls(**remarks["parameters"])
-        hasher.check_parameters()
-        if hasher.n_bits != function.n_bits:
-            raise FaultError(f"it is of {hasher.n_bits} bits, and its function of {function.n_bits}")
-        if (names := remarks["feature_names"]) is not None:
-            if len(names) != function.n_features:
-                raise FaultError(f"it names {len(names)} features, and its function takes {function.n_features}")
-            hasher.feature_names_in_ = np.array(names, dtype=object)
-        hasher.hash_function_, hasher.n_features_in_ = function, function.n_features
-        if (described := models.descriptor_of(remarks, function)) is not None:
-            hasher.descriptor_ = described
-        hasher.__dict__.update(hasher._recall(remarks["learned"]))
-        return hasher
-
     def _margins(self, X: ArrayLike) -> Floats:
         check_is_fitted(self, "hash_function_")
         return self.hash_function_.margins(validation.features(self, X, reset=False), self.n_jobs)
@@ -253,10 +230,25 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 def load(path: str | os.PathLike[str]) -> Hasher:
     """Read a model of any method, as its `save` wrote it, ready to encode."""
     stored = container.read(path, KIND)
+    remarks = stored.remarks
     with schema.reading(path, models.INSTEAD):
-        Text().check(stored.remarks.get("method"), "method")
+        Text().check(remarks.get("method"), "method")
         try:
-            method: type[Hasher] = METHODS.find(stored.remarks["method"])
+            method: type[Hasher] = METHODS.find(remarks["method"])
         except ValueError as error:
             raise FaultError(f"its method is not known here: {error}") from error
-        return method.from_container(stored)
+        function = models.restore(stored.meta, stored.arrays)
+        Record({**REMARKS, "learned": Record(method.LEARNED)}).check(remarks, "")
+        hasher = method(**remarks["parameters"])
+        hasher.check_parameters()
+        if hasher.n_bits != function.n_bits:
+            raise FaultError(f"it is of {hasher.n_bits} bits, and its function of {function.n_bits}")
+        if (names := remarks["feature_names"]) is not None:
+            if len(names) != function.n_features:
+                raise FaultError(f"it names {len(names)} features, and its function takes {function.n_features}")
+            hasher.feature_names_in_ = np.array(names, dtype=object)
+        hasher.hash_function_, hasher.n_features_in_ = function, function.n_features
+        if (described := models.descriptor_of(remarks, function)) is not None:
+            hasher.descriptor_ = described
+        hasher.__dict__.update(hasher._recall(remarks["learned"]))
+    return hasher

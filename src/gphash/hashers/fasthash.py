@@ -59,8 +59,7 @@ class FastHash(Hasher):
     n_partners: int = validation.whole(30)
 
     def _train(self, X: Floats, supervision: Any, seed: int, executor: Executor) -> dict[str, Any]:
-        generator = np.random.default_rng(seed)
-        graph = supervision
+        generator, graph = np.random.default_rng(seed), supervision
         if supervision.form != "pairs":  # a sample of those that labels or tags make
             graph = draw_partners(supervision, self.n_partners, generator)
         blocks = divide(supervision, graph, generator)
@@ -68,19 +67,19 @@ class FastHash(Hasher):
         quantised = boosted_trees.quantise(X, generator, executor)
         learned = no_trees(self.n_bits, self.n_trees, self.depth)
         for bit, trees in enumerate(map(Trees, *learned), 1):
-            signs = infer(graph, distances, bit, blocks, generator)
-            weights = urgency(graph, distances, bit, signs)
-            threads = count_jobs(self.n_jobs)
+            costs = pair_costs(graph, distances, bit)
+            signs = infer(graph, costs, blocks, generator)
+            weights, threads = urgency(graph, costs, signs), count_jobs(self.n_jobs)
             ones = boosted_trees.boost(trees, *quantised, signs, weights, TRIED, generator, executor, threads) >= 0
             distances += ones[graph.owners] != ones[graph.partners]
         return {"hash_function_": TreesFunction(learned, X.shape[1])}
 
 
-def loss_differences(bit: int) -> Floats:
-    """L(h) − L(h + 1) for bit k, by similarity and distance before, [2, k]; times 4 k², to be whole."""
+def pair_costs(graph: PairGraph, distances: NDArray[np.int16], bit: int) -> Floats:
+    """Costs w_il of pairs [2 p] that are so far apart before bit k, counted from 1; times 4 k², to be whole."""
     h = np.arange(bit + 1)
     losses = np.stack([np.maximum(0, bit - 2 * h) ** 2, 4 * h**2]).astype(np.float64)
-    return losses[:, :-1] - losses[:, 1:]
+    return graph.weights * (losses[:, :-1] - losses[:, 1:])[graph.similar, distances]
 
 
 def draw_partners(signatures: Signatures, n_partners: int, generator: np.random.Generator) -> PairGraph:
@@ -138,58 +137,44 @@ def divide(supervision: Any, graph: PairGraph, generator: np.random.Generator) -
 
 
 @jit
-def _forbid(offsets, partners, similar, i, number, forbidden):  # type: ignore[no-untyped-def]
-    """Keep rows that are dissimilar to a new member out of its block."""
-    for p in range(offsets[i], offsets[i + 1]):
-        if not similar[p]:
-            forbidden[partners[p]] = number
-
-
-@jit
 def _grow_blocks(order, offsets, partners, similar):  # type: ignore[no-untyped-def]
     """The block of every row: each grows along similar pairs, then takes what fits."""
     block, forbidden = np.full(len(order), -1), np.full(len(order), -1)
-    queue = np.empty(len(order), np.int64)
+    queue = np.empty(len(partners) + 1, np.int64)
     waiting = order
     number = 0
     while len(waiting):
         for seed in waiting:
-            if block[seed] >= 0 or forbidden[seed] == number:
-                continue
-            block[seed] = number
-            _forbid(offsets, partners, similar, seed, number, forbidden)
-            queue[0] = seed
-            size, done = 1, 0
+            queue[0], size, done = seed, 1, 0
             while done < size:
                 i = queue[done]
                 done += 1
+                if block[i] >= 0 or forbidden[i] == number:
+                    continue
+                block[i] = number
                 for p in range(offsets[i], offsets[i + 1]):
-                    other = partners[p]
-                    if similar[p] and block[other] < 0 and forbidden[other] != number:
-                        block[other] = number
-                        _forbid(offsets, partners, similar, other, number, forbidden)
-                        queue[size] = other
+                    if similar[p]:
+                        queue[size] = partners[p]
                         size += 1
+                    else:
+                        forbidden[partners[p]] = number
         waiting = waiting[block[waiting] < 0]
         number += 1
     return block
 
 
-def infer(
-    graph: PairGraph, distances: NDArray[np.int16], bit: int, blocks: list[Indices], generator: np.random.Generator
-) -> Signs:
-    """The new bit of every row, z, [n], if it is number `bit` (from 1), and pairs [2 p] are so far apart before it."""
-    table = loss_differences(bit)
+def infer(graph: PairGraph, costs: Floats, blocks: list[Indices], generator: np.random.Generator) -> Signs:
+    """The new bit of every row, z, [n], from the costs w of pairs, [2 p]."""
     signs = np.ones(graph.n_rows, dtype=np.int8)
     for _ in range(PASSES):
         for number in generator.permutation(len(blocks)):
             rows = blocks[number]
-            signs[rows] = np.where(min_cut(*cost(*graph.parts().values(), distances, table, rows, signs)), 1, -1)
+            signs[rows] = np.where(min_cut(*block_costs(graph.offsets, graph.partners, costs, rows, signs)), 1, -1)
     return signs
 
 
 @jit
-def cost(offsets, partners, similar, weights, distances, table, rows, signs):  # type: ignore[no-untyped-def]
+def block_costs(offsets, partners, costs, rows, signs):  # type: ignore[no-untyped-def]
     """What the bits of some rows cost, given those of the others."""
     place = np.full(len(signs), -1)
     place[rows] = np.arange(len(rows))
@@ -198,13 +183,12 @@ def cost(offsets, partners, similar, weights, distances, table, rows, signs):  #
     inside, capacities = np.empty(room, np.int64), np.empty(room)
     size = 0
     for k in range(len(rows)):
-        i = rows[k]
-        for p in range(offsets[i], offsets[i + 1]):
-            w = weights[p] * table[similar[p], distances[p]]
-            if place[partners[p]] < 0:
-                unary[k] += w * signs[partners[p]]
-            elif w < 0:
-                inside[size], capacities[size] = place[partners[p]], -w
+        for p in range(offsets[rows[k]], offsets[rows[k] + 1]):
+            other = partners[p]
+            if place[other] < 0:
+                unary[k] += costs[p] * signs[other]
+            elif costs[p] < 0:
+                inside[size], capacities[size] = place[other], -costs[p]
                 size += 1
         bounds[k + 1] = size
     return unary, bounds, inside[:size], capacities[:size]
@@ -215,7 +199,13 @@ def min_cut(unary: Floats, offsets: Indices, partners: Indices, capacities: Floa
     certain = settle(unary, offsets, partners, capacities)
     chosen: NDArray[np.bool_] = certain > 0
     if not certain.all():
-        chosen[certain == 0] = flow_cut(*_restrict(unary, offsets, partners, capacities, certain))
+        # The costs of the rows that are open, given those that are not.
+        owners, is_open = np.repeat(np.arange(len(unary)), np.diff(offsets)), certain == 0
+        left, place, settled = unary.copy(), np.cumsum(is_open) - 1, ~is_open[partners]
+        np.subtract.at(left, owners[settled], certain[partners[settled]] * capacities[settled])
+        inside = is_open[owners] & ~settled
+        pairs = place[owners[inside]], place[partners[inside]], capacities[inside]
+        chosen[is_open] = flow_cut(left[is_open], *pairs)
     return chosen
 
 
@@ -249,28 +239,7 @@ def settle(unary, offsets, partners, capacities):  # type: ignore[no-untyped-def
     return result
 
 
-@jit
-def _restrict(unary, offsets, partners, capacities, certain):  # type: ignore[no-untyped-def]
-    """The costs of the rows that are open, given those that are not."""
-    rows = np.flatnonzero(certain == 0)
-    place = np.full(len(certain), -1)
-    place[rows] = np.arange(len(rows))
-    mine, bounds = unary[rows], np.zeros(len(rows) + 1, np.int64)
-    inside, kept = np.empty_like(partners), np.empty_like(capacities)
-    size = 0
-    for k in range(len(rows)):
-        for p in range(offsets[rows[k]], offsets[rows[k] + 1]):
-            other = partners[p]
-            if certain[other] == 0:
-                inside[size], kept[size] = place[other], capacities[p]
-                size += 1
-            else:
-                mine[k] -= certain[other] * capacities[p]
-        bounds[k + 1] = size
-    return mine, bounds, inside[:size], kept[:size]
-
-
-def flow_cut(unary: Floats, offsets: Indices, partners: Indices, capacities: Floats) -> NDArray[np.bool_]:
+def flow_cut(unary: Floats, owners: Indices, partners: Indices, capacities: Floats) -> NDArray[np.bool_]:
     """The same by maximum flow: +1 are the rows that the source still reaches when the flow is as large as can be."""
     n = len(unary)
     if (unary >= 0).all():  # nothing to gain from +1
@@ -278,7 +247,7 @@ def flow_cut(unary: Floats, offsets: Indices, partners: Indices, capacities: Flo
     total = float(np.abs(unary).sum())
     scale = 2.0 ** np.floor(np.log2(LARGEST_FLOW / total))  # a power of two leaves whole numbers whole
     for_one, against = np.flatnonzero(unary < 0), np.flatnonzero(unary > 0)
-    starts = np.concatenate([np.repeat(np.arange(n), np.diff(offsets)), np.full(len(for_one), n), against])
+    starts = np.concatenate([owners, np.full(len(for_one), n), against])
     ends = np.concatenate([partners, for_one, np.full(len(against), n + 1)])
     flows = np.concatenate([np.minimum(capacities, total), np.abs(unary[for_one]), unary[against]])
     whole = np.rint(flows * scale).astype(np.int32)
@@ -290,9 +259,9 @@ def flow_cut(unary: Floats, offsets: Indices, partners: Indices, capacities: Flo
     return reached[:n]
 
 
-def urgency(graph: PairGraph, distances: NDArray[np.int16], bit: int, signs: Signs) -> Floats:
+def urgency(graph: PairGraph, costs: Floats, signs: Signs) -> Floats:
     """What it would cost to turn each row's bit over: max(0, −z_i Σ_l w_il z_l), [n]; all 1 if no row's bit matters."""
     owners = graph.owners
-    terms = graph.weights * loss_differences(bit)[graph.similar, distances] * signs[owners] * signs[graph.partners]
-    costs = np.maximum(-np.bincount(owners, terms, graph.n_rows), 0.0)
-    return costs if costs.any() else np.ones(len(costs))
+    terms = costs * signs[owners] * signs[graph.partners]
+    turned = np.maximum(-np.bincount(owners, terms, graph.n_rows), 0.0)
+    return turned if turned.any() else np.ones(len(turned))

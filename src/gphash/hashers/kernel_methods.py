@@ -45,6 +45,30 @@ class Teaching(NamedTuple):
     ridge: float
     generator: np.random.Generator
     executor: Executor
+    choosing: bool = False  # only to choose a length scale or ridge, so that haste does no harm
+
+
+class Blocked:
+    """Kernel values K, [n, r], and products with them by blocks of so many rows, in the precision of K."""
+
+    def __init__(self, K: Floats, block: int, executor: Executor) -> None:
+        self.K, self.executor, self.blocks = K, executor, row_blocks(len(K), block)
+
+    def times(self, a: Floats) -> Floats:
+        """K a, [n] or [n, m], as float64."""
+        small = a.astype(self.K.dtype)
+        parts = self.executor.collect(lambda rows: self.K[rows] @ small, self.blocks)
+        return np.concatenate(list(parts)).astype(np.float64)
+
+    def transposed(self, u: Floats) -> Floats:
+        """Kᵀ u, [r] or [r, m]."""
+        small = u.astype(self.K.dtype)
+        return self.executor.sum(lambda rows: (self.K[rows].T @ small[rows],), self.blocks)[0]
+
+    def moments(self) -> tuple[Floats, ...]:
+        """Kᵀ K, [r, r], and the sums of the columns, [r]."""
+        K = self.K
+        return self.executor.sum(lambda rows: (K[rows].T @ K[rows], K[rows].sum(axis=0, dtype=np.float64)), self.blocks)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -131,7 +155,7 @@ class KernelHasher(Hasher):
         found = []
         for fold in range(FOLDS if supervision.complete else 1):
             kept, taught, judged, judge = supervision.hold_out(np.arange(len(K)) % FOLDS == fold, seed)
-            weights, offset = self._bits(Teaching(K[kept], taught, ridge, generator, SerialExecutor()))
+            weights, offset = self._bits(Teaching(K[kept], taught, ridge, generator, SerialExecutor(), True))
             found.append(selection.quality(judge, K[judged] @ weights + offset))
         return float(np.mean([one for one in found if not np.isnan(one)] or [np.nan]))
 

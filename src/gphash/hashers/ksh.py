@@ -13,10 +13,9 @@ judged pairs, S has entries for these alone, and is sparse: nothing is asked of 
 orthogonal codes, S₀ = 0; when few pairs are known, that drowns them.)
 """
 
-import copy
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import scipy.linalg
@@ -24,9 +23,9 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order
 
 from gphash.arrays import Floats, Indices
-from gphash.execution.local import Executor, row_blocks
+from gphash.execution.local import Executor
 from gphash.hashers import validation
-from gphash.hashers.kernel_methods import KernelHasher, Teaching
+from gphash.hashers.kernel_methods import Blocked, KernelHasher, Teaching
 from gphash.method import selection, triangular
 from gphash.supervision import similarity
 from gphash.supervision.similarity import PairGraph, Signatures
@@ -51,8 +50,6 @@ class KSH(KernelHasher):
         Number of rows to learn from, drawn at random, or along pairs; all if there are no more.
     """
 
-    _iterations: ClassVar[int] = ITERATIONS
-
     n_labelled: int = validation.whole(5000)
 
     def _rows(self, supervision: Any, generator: np.random.Generator) -> Indices:
@@ -64,15 +61,11 @@ class KSH(KernelHasher):
             order = np.concatenate([first.astype(np.int64), order[~np.isin(order, first)]])
         return np.sort(order[: self.n_labelled])
 
-    def _validate(self, K: Floats, supervision: Any, ridge: float, seed: int) -> float:
-        hasty: Any = copy.copy(self)
-        hasty._iterations = FEW_ITERATIONS
-        return super(KSH, hasty)._validate(K, supervision, ridge, seed)
-
     def _bits(self, given: Teaching) -> tuple[Floats, Floats]:
         mean = given.K.mean(axis=0, dtype=np.float64)
         centred, S = given.K - mean.astype(given.K.dtype), residual(given.supervision, self.n_bits)
-        weights = learn(centred, S, self.n_bits, self._iterations, given.executor)
+        iterations = FEW_ITERATIONS if given.choosing else ITERATIONS
+        weights = learn(centred, S, self.n_bits, iterations, given.executor)
         return weights, -mean @ weights
 
 
@@ -81,20 +74,17 @@ class Grouped(NamedTuple):
 
     groups: Indices  # the group of every row, [l]
     alike: Floats | None  # S₀ between groups, float32 [g, g]; None when rows are similar only within their group
-    n_groups: int
     n_bits: int
     codes: Floats  # bits so far, ±1 [l, k]
 
     def times(self, q: Floats) -> Floats:
         """S q, [l]."""
-        sums: Floats = np.bincount(self.groups, q, self.n_groups).astype(np.float64, copy=False)
-        mixed = self.n_bits * self._mix(sums)
-        return np.asarray(mixed[self.groups] - self.codes @ (self.codes.T @ q))
+        sums: Any = np.bincount(self.groups, q)
+        return np.asarray((self.n_bits * self._mix(sums))[self.groups] - self.codes @ (self.codes.T @ q))
 
     def between(self, K: Floats) -> Floats:
         """Kᵀ S K, [r, r]."""
-        n_rows = len(self.groups)
-        members = csr_array((np.ones(n_rows, K.dtype), (self.groups, np.arange(n_rows))), (self.n_groups, n_rows))
+        members = csr_array((np.ones(len(K), K.dtype), (self.groups, np.arange(len(K)))))
         sums, products = members @ K, K.T @ self.codes.astype(K.dtype)
         return np.asarray(self.n_bits * (sums.T @ self._mix(sums)) - products @ products.T, dtype=np.float64)
 
@@ -137,13 +127,13 @@ def residual(supervision: Any, n_bits: int) -> Grouped | Judged:
     if not supervision.exact:
         tags = similarity.indicators(Signatures(sets, False)).astype(np.float32)
         alike = np.where(tags @ tags.T > 0, np.float32(1), np.float32(-1))
-    return Grouped(groups, alike, len(sets), n_bits, np.empty((len(groups), 0)))
+    return Grouped(groups, alike, n_bits, np.empty((len(groups), 0)))
 
 
 def learn(K: Floats, S: Grouped | Judged, n_bits: int, iterations: int, executor: Executor) -> Floats:
     """Weights of all bits, [r, m], from centred kernel values, [l, r]."""
-    matrix = Blocked(K, executor)
-    (gram,) = executor.sum(lambda rows: (K[rows].T @ K[rows],), row_blocks(len(K), BLOCK))
+    matrix = Blocked(K, BLOCK, executor)
+    gram, _ = matrix.moments()
     gram[np.diag_indices_from(gram)] += np.finfo(np.float64).tiny ** 0.5
     lower, _ = triangular.cholesky(gram, JITTER)
     weights = np.empty((K.shape[1], n_bits))
@@ -156,36 +146,30 @@ def learn(K: Floats, S: Grouped | Judged, n_bits: int, iterations: int, executor
     return weights
 
 
-def value(u: Floats, S: Grouped | Judged) -> float:
-    """The objective g, at u = K a, [l]."""
-    q = np.tanh(u / 2)
-    return -float(q @ S.times(q))
-
-
-def slope(u: Floats, S: Grouped | Judged) -> tuple[float, Floats]:
+def objective(u: Floats, S: Grouped | Judged) -> tuple[float, Floats]:
     """The objective g at u = K a, and its derivative by u, [l]."""
     q = np.tanh(u / 2)
     product = S.times(q)
     return -float(q @ product), -product * (1 - q * q)
 
 
-def descend(matrix: "Blocked", S: Grouped | Judged, start: Floats, iterations: int) -> Floats:
+def descend(matrix: Blocked, S: Grouped | Judged, start: Floats, iterations: int) -> Floats:
     """Weights that lower the objective, by Nesterov's gradient with a step that only ever shrinks, [r]."""
     a = before = start
     # K a of every point is kept: all steps are linear, so that one product with K and one with Kᵀ do for an iteration.
     u = u_before = u_next = matrix.times(start)
-    last = now = value(u, S)
+    last = now = objective(u, S)[0]
     speed, faster, beta = 0.0, 1.0, 1.0
     for _ in range(iterations):
         momentum = (speed - 1) / faster
         v, u_v = a + momentum * (a - before), u + momentum * (u - u_before)
-        here, by_u = slope(u_v, S)
+        here, by_u = objective(u_v, S)
         gradient = matrix.transposed(by_u)
         u_gradient = matrix.times(gradient)
         steepness = float(gradient @ gradient)
         for _ in range(DOUBLINGS):
             u_next = u_v - u_gradient / beta
-            now = value(u_next, S)
+            now, _ = objective(u_next, S)
             if now <= here - steepness / (2 * beta):
                 break
             beta *= 2
@@ -195,24 +179,6 @@ def descend(matrix: "Blocked", S: Grouped | Judged, start: Floats, iterations: i
         last = now
         speed, faster = faster, (1 + (1 + 4 * faster * faster) ** 0.5) / 2
     return a
-
-
-class Blocked(NamedTuple):
-    """Products with K, [l, r], by blocks of rows, in float64."""
-
-    K: Floats
-    executor: Executor
-
-    def times(self, a: Floats) -> Floats:
-        """K a, [l]."""
-        small = a.astype(self.K.dtype)
-        parts = self.executor.collect(lambda rows: self.K[rows] @ small, row_blocks(len(self.K), BLOCK))
-        return np.concatenate(list(parts)).astype(np.float64)
-
-    def transposed(self, u: Floats) -> Floats:
-        """Kᵀ u, [r]."""
-        small = u.astype(self.K.dtype)
-        return self.executor.sum(lambda rows: (small[rows] @ self.K[rows],), row_blocks(len(self.K), BLOCK))[0]
 
 
 def _spectral(S: Grouped | Judged, lower: Floats, matrix: Blocked) -> Floats:

@@ -121,13 +121,12 @@ Source = Callable[[int, np.random.Generator], Indices]
 """Draws so many pairs, [2, p]."""
 
 
-def draw(similar: Source, dissimilar: Source, count: int, generator: np.random.Generator) -> tuple[Indices, ...]:
-    """So many pairs in random order, half of them similar if there are enough others: rows i, j, and 1 or 0, [p]."""
+def draw(similar: Source, dissimilar: Source, count: int, generator: np.random.Generator) -> Indices:
+    """So many pairs in random order, half of them similar if there are enough others: rows i, j, and 1 or 0, [3, p]."""
     far = dissimilar(count - round(SIMILAR_SHARE * count), generator)
     near = similar(count - far.shape[1], generator)
     marks = np.repeat([1, 0], [near.shape[1], far.shape[1]])
-    i, j, marks = np.vstack([np.concatenate([near, far], axis=1), marks])[:, generator.permutation(count)]
-    return i, j, marks
+    return np.vstack([np.concatenate([near, far], axis=1), marks])[:, generator.permutation(count)]
 
 
 def pair_sources(supervision: Any) -> tuple[Source, Source]:

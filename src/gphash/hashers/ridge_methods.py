@@ -28,7 +28,7 @@ to hold vectors together (β is smaller).
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.linalg
@@ -39,7 +39,7 @@ from gphash.compiled import jit
 from gphash.execution.local import Executor, row_blocks
 from gphash.functions.projections import LinearFunction
 from gphash.hashers import validation
-from gphash.hashers.kernel_methods import BLOCK, KernelHasher, Teaching
+from gphash.hashers.kernel_methods import BLOCK, Blocked, KernelHasher, Teaching
 from gphash.method import scaling, selection, triangular
 from gphash.schema import Number, Rule
 from gphash.supervision import similarity
@@ -93,13 +93,13 @@ class SDH(RidgeHasher):
 
     def _bits(self, given: Teaching) -> tuple[Floats, Floats]:
         Y = similarity.indicators(given.supervision)
-        regression = prepare_ridge(given.K, given.ridge, given.executor)
+        regression = Ridge(given.K, given.ridge, given.executor)
         B = np.where(given.generator.random((len(given.K), self.n_bits)) < 0.5, -1.0, 1.0)
-        weights, offset = regression.solve(B, given.executor)
+        weights, offset = regression.solve(B)
         for _ in range(SWEEPS):
-            B = descend(B, Y, regression.predict(weights, offset, given.executor))
+            B = descend(B, Y, regression.times(weights) + offset)
             before = weights
-            weights, offset = regression.solve(B, given.executor)
+            weights, offset = regression.solve(B)
             if np.linalg.norm(weights - before) < TOLERANCE * np.linalg.norm(before):
                 break
         return weights, offset
@@ -116,8 +116,7 @@ class HadamardRidge(RidgeHasher):
     def _bits(self, given: Teaching) -> tuple[Floats, Floats]:
         classes = similarity.class_numbers(given.supervision)
         words = code_words(int(classes.max()) + 1, self.n_bits, given.generator)
-        regression = prepare_ridge(given.K, given.ridge, given.executor)
-        return regression.solve(words[classes].astype(np.float64), given.executor)
+        return Ridge(given.K, given.ridge, given.executor).solve(words[classes].astype(np.float64))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -138,15 +137,13 @@ class LFH(RidgeHasher):
     def _train(self, X: Floats, supervision: Any, seed: int, executor: Executor) -> dict[str, Any]:
         if self.features == "kernel":
             return super()._train(X, supervision, seed, executor)
-        scaled, ridge = scaling.fit(X, self.scaling == "unit"), self.ridge
-        rows = scaling.apply(scaled, X)
+        scaled = scaling.fit(X, self.scaling == "unit")
+        rows, ridge = scaling.apply(scaled, X), self.ridge
         if ridge == "auto":
             some = supervision.order(np.random.default_rng([seed, 11]), selection.SAMPLE)[: self.SAMPLE]
             about = supervision.among(some)
-            qualities = list(
-                executor.collect(lambda ridge: self._validate(rows[some], about, ridge, seed), self.RIDGES)
-            )
-            ridge = self.RIDGES[int(np.argmax(qualities))]
+            qualities = executor.collect(lambda ridge: self._validate(rows[some], about, ridge, seed), self.RIDGES)
+            ridge = self.RIDGES[int(np.argmax(list(qualities)))]
         ridge = float(ridge)
         weights, offset = self._bits(Teaching(rows, supervision, ridge, np.random.default_rng(seed), executor))
         function = LinearFunction(scaled, np.ascontiguousarray(weights, np.float64), offset.astype(np.float64))
@@ -159,39 +156,24 @@ class LFH(RidgeHasher):
             named = np.flatnonzero(np.diff(supervision.offsets))
             K, supervision = K[named], supervision.among(named)
         U = latent(supervision, len(K), self.n_bits, given.generator, given.executor)
-        return prepare_ridge(K, given.ridge, given.executor).solve(np.where(U >= 0, 1.0, -1.0), given.executor)
+        return Ridge(K, given.ridge, given.executor).solve(np.where(U >= 0, 1.0, -1.0))
 
 
-class Ridge(NamedTuple):
-    """Least squares on kernel values and a constant, factored once for many right-hand sides."""
+class Ridge(Blocked):
+    """Least squares on kernel values and a constant, factored once; the penalty holds for the constant as well."""
 
-    K: Floats  # kernel values, [n, r]
-    lower: Floats  # Cholesky factor of [K 1]ᵀ[K 1] + ridge, [r + 1, r + 1]
+    def __init__(self, K: Floats, penalty: float, executor: Executor) -> None:
+        super().__init__(K, BLOCK, executor)
+        gram, sums = self.moments()
+        normal = np.block([[gram, sums[:, None]], [sums, len(K)]])
+        normal[np.diag_indices_from(normal)] += penalty
+        self.lower, _ = triangular.cholesky(normal)
 
-    def solve(self, targets: Floats, executor: Executor) -> tuple[Floats, Floats]:
-        """Weights [r, m] and offset [m] whose predictions are nearest to the targets, [n, m]."""
-
-        def work(rows: slice) -> tuple[Floats, Floats]:
-            return self.K[rows].T @ targets[rows].astype(self.K.dtype), targets[rows].sum(axis=0)
-
-        right = np.vstack(executor.sum(work, row_blocks(len(self.K), BLOCK)))
+    def solve(self, signs: Floats) -> tuple[Floats, Floats]:
+        """Weights [r, m] and offset [m] whose predictions are nearest to these ±1, [n, m]."""
+        right = np.vstack([self.transposed(signs), signs.sum(axis=0)])
         solved: Floats = scipy.linalg.cho_solve((self.lower, True), right, check_finite=False)
         return solved[:-1], solved[-1]
-
-    def predict(self, weights: Floats, offset: Floats, executor: Executor) -> Floats:
-        """Predictions for the rows themselves, [n, m]."""
-        small = weights.astype(self.K.dtype)
-        blocks = row_blocks(len(self.K), BLOCK)
-        return np.concatenate(list(executor.collect(lambda rows: self.K[rows] @ small, blocks))) + offset
-
-
-def prepare_ridge(K: Floats, ridge: float, executor: Executor) -> Ridge:
-    """Factor the normal equations; the penalty holds for the constant as well."""
-    blocks = row_blocks(len(K), BLOCK)
-    gram, sums = executor.sum(lambda rows: (K[rows].T @ K[rows], K[rows].sum(axis=0, dtype=np.float64)), blocks)
-    normal = np.block([[gram, sums[:, None]], [sums[None, :], np.full((1, 1), float(len(K)))]])
-    normal[np.diag_indices_from(normal)] += ridge
-    return Ridge(K, triangular.cholesky(normal)[0])
 
 
 def descend(B: Floats, Y: Floats, predicted: Floats) -> Floats:

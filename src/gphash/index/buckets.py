@@ -31,11 +31,6 @@ class Buckets(NamedTuple):
     value: Words
 
     @property
-    def n_codes(self) -> int:
-        """Number of distinct codes."""
-        return len(self.codes)
-
-    @property
     def n_items(self) -> int:
         """Number of ids."""
         return len(self.ids)
@@ -121,6 +116,11 @@ def sizes(buckets: Buckets) -> NDArray[np.int64]:
     starts = buckets.starts.astype(np.int64)
     found: NDArray[np.int64] = starts[1:] - starts[:-1]
     return found
+
+
+def sums(buckets: Buckets, amounts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The sum of every bucket's amounts, [u], where the ids are places in `amounts`."""
+    return np.add.reduceat(amounts[buckets.ids], buckets.starts[:-1].astype(np.int64)) if len(amounts) else amounts
 
 
 def counts(buckets: Buckets, kept: NDArray[np.bool_]) -> NDArray[np.int64]:

@@ -181,9 +181,7 @@ class Contents:
         codes = np.concatenate([part.codes for part in parts])
         sizes = np.concatenate([bucketing.sizes(part) for part in parts])
         distinct = bucketing.group(codes, np.arange(len(codes)))
-        if not distinct.n_codes:
-            return distinct.codes, sizes
-        return distinct.codes, np.add.reduceat(sizes[distinct.ids], distinct.starts[:-1].astype(np.int64))
+        return distinct.codes, bucketing.sums(distinct, sizes)
 
     @property
     def n_bytes(self) -> int:

@@ -310,10 +310,7 @@ def emit(arrays: Any, chosen: Any, costs: Any, n_chosen: Any, k: Any, out_ids: A
 
 @jit
 def search_many(arrays: Any, queries: Any, k: Any, n_bits: Any, out_ids: Any, out_costs: Any) -> None:
-    """The k nearest items of every query, [q, w]; there are that many.
-
-    `arrays` are codes, starts, ids, marks of the places that count, their number per bucket, same and value.
-    """
+    """The k nearest items of every query, [q, w]; there are that many. `arrays` are those of a `contents.Piece`."""
     chosen, costs = np.empty(len(arrays[0]), np.int32), np.empty(len(arrays[0]), np.int64)
     for q in range(len(queries)):
         n_chosen = nearest(arrays, queries[q], k, n_bits, chosen, costs)
@@ -331,11 +328,7 @@ def search_many_expected(arrays: Any, modes: Any, weights: Any, k: Any, out_ids:
 
 @jit
 def balls(arrays: Any, queries: Any, radius: Any) -> Any:
-    """Codes within a Hamming radius of every query.
-
-    Returns how many items and how many codes there are per query, and the codes and their distances one query after
-    the other.
-    """
+    """How many items and codes are within a Hamming radius of every query, and the codes and distances of all."""
     codes, starts, _, _, counts, same, value = arrays
     n_items, n_codes = np.zeros(len(queries), np.int64), np.zeros(len(queries), np.int64)
     chosen, costs = np.empty(16 * BLOCK, np.int32), np.empty(16 * BLOCK, np.int64)

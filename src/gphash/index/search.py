@@ -134,13 +134,12 @@ def _way(ranking: Ranking, pieces: list[Piece], queries: NDArray[Any], n_bits: i
 
     def by_score(arrays: Any, rows: slice, k: int, ids: Any, scores: Any) -> None:
         packed = bucketing.to_packed(arrays[0], n_bits)
-        sign = -1 if ranking.descending else 1
         for query, own_ids, own_scores in zip(queries[rows], ids, scores, strict=True):
             costs = ranking.scores(query, packed, n_bits)
             if ranking.descending:
                 costs = -costs.astype(ranking.dtype)  # scores may be unsigned
             own_ids[:], found = _best(arrays, costs, k)
-            own_scores[:] = sign * found.astype(ranking.dtype)
+            own_scores[:] = -found if ranking.descending else found
 
     return by_score
 

@@ -14,18 +14,7 @@ DIGIT, MANY = 11, 256  # bits of a digit, and ids that are worth sorting by digi
 
 @jit
 def admit(cost: Any, size: Any, n: Any, within: Any, new_cost: Any, new_size: Any, k: Any) -> Any:
-    """Put a code among the cheapest that hold k items, and take out those that are no longer needed."""
-    n = _push(cost, size, n, new_cost, new_size)
-    within += new_size
-    while within - size[0] >= k:
-        within -= size[0]
-        n = _pop(cost, size, n)
-    return n, within
-
-
-@jit
-def _push(cost: Any, size: Any, n: Any, new_cost: Any, new_size: Any) -> Any:
-    """Add to a heap whose largest cost is first."""
+    """Put a code among the cheapest that hold k items, a heap with the largest cost first; drop what is not needed."""
     i = n
     while i > 0:
         parent = (i - 1) // 2
@@ -34,15 +23,14 @@ def _push(cost: Any, size: Any, n: Any, new_cost: Any, new_size: Any) -> Any:
         cost[i], size[i] = cost[parent], size[parent]
         i = parent
     cost[i], size[i] = new_cost, new_size
-    return n + 1
-
-
-@jit
-def _pop(cost: Any, size: Any, n: Any) -> Any:
-    """Remove the largest cost of a heap."""
-    cost[0], size[0] = cost[n - 1], size[n - 1]
-    _sink(cost, size, np.int64(0), n - 1)
-    return n - 1
+    n += 1
+    within += new_size
+    while within - size[0] >= k:
+        within -= size[0]
+        n -= 1
+        cost[0], size[0] = cost[n], size[n]
+        _sink(cost, size, np.int64(0), n)
+    return n, within
 
 
 @jit

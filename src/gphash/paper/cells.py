@@ -10,7 +10,7 @@ import json
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,10 +26,6 @@ from gphash.version import __version__
 FOLDER = "cells"
 
 Options = tuple[tuple[str, Any], ...]
-
-
-class ResultsError(ValueError):
-    """A folder of results cannot be used; the message says why and what to do."""
 
 
 class Cell(NamedTuple):
@@ -66,20 +62,7 @@ class Cell(NamedTuple):
         return f"{self.data} {self.method} {self.n_bits} bits{rows}{options}, seed {self.seed}"
 
 
-class Failure(NamedTuple):
-    """A cell that could not be run, and why."""
-
-    cell: Cell
-    reason: str
-
-
-class Progress(NamedTuple):
-    """Where a run is: the cell that begins now, None at the end, and an estimate, None while there is none."""
-
-    done: int
-    total: int
-    cell: Cell | None
-    seconds_left: float | None
+Watch = Callable[[int, int, Cell | None, float | None], None]
 
 
 class Folder:
@@ -88,7 +71,7 @@ class Folder:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         if self.path.exists() and not self.path.is_dir():
-            raise ResultsError(f"{str(self.path)!r} is a file; name a folder for the results.")
+            raise ValueError(f"{str(self.path)!r} is a file; name a folder for the results.")
         (self.path / FOLDER).mkdir(parents=True, exist_ok=True)
 
     def place(self, cell: Cell) -> Path:
@@ -103,14 +86,14 @@ class Folder:
         try:
             found = report.read(path)
         except ValueError as error:
-            raise ResultsError(f"{error} Remove the file to have its cell run again.") from error
+            raise ValueError(f"{error} Remove the file to have its cell run again.") from error
         if (made_by := found.get("gphash")) != __version__:
             mixed = "figures of two versions are not mixed. Name another folder, or remove the file."
-            raise ResultsError(f"{str(path)!r} was made by gphash {made_by}, and this is {__version__}: {mixed}")
+            raise ValueError(f"{str(path)!r} was made by gphash {made_by}, and this is {__version__}: {mixed}")
         before, now = found["method"]["parameters"], report.plain(protocol.parameters(make(cell)))
         if changed := sorted(name for name in {*before, *now} if before.get(name) != now.get(name)):
             other = f"other defaults ({', '.join(changed)})"
-            raise ResultsError(f"{str(path)!r} was made with {other}: remove the file to run it again.")
+            raise ValueError(f"{str(path)!r} was made with {other}: remove the file to run it again.")
         return found
 
 
@@ -124,20 +107,21 @@ def run(
     cells: Sequence[Cell],
     folder: Folder,
     load: Callable[[str], Dataset],
-    watch: Callable[[Progress], None] = lambda progress: None,
-) -> list[Failure]:
-    """Run those cells whose reports are not in the folder yet; returns those that could not be run.
+    watch: Watch = lambda *told: None,
+) -> dict[Cell, str]:
+    """Run those cells whose reports are not in the folder yet; returns those that could not be run, and why.
 
-    `load` gives a data set, with features, by its name; `watch` is told before every cell, and at the end.
+    `load` gives a data set, with features, by its name; `watch` is told before every cell, and at the end: how many
+    cells are done, and of how many, the cell that begins now, if any, and about how many seconds are left, if known.
     """
     check(cells)
     wanted = list(dict.fromkeys(cells))
     missing = [cell for cell in wanted if folder.find(cell) is None]
-    total, failures = len(wanted), []
+    total, failures = len(wanted), {}
     times: list[tuple[Cell, float]] = []
     loaded = functools.lru_cache(1)(load)
     for number, cell in enumerate(missing):
-        watch(Progress(total - len(missing) + number, total, cell, seconds_left(times, missing[number:])))
+        watch(total - len(missing) + number, total, cell, seconds_left(times, missing[number:]))
         if folder.place(cell).exists():
             continue  # another run of the same folder was faster
         dataset = loaded(cell.data)
@@ -145,10 +129,10 @@ def run(
         try:
             report.write(folder.place(cell), measure(cell, dataset))
         except ValueError as error:
-            failures.append(Failure(cell, str(error)))
+            failures[cell] = str(error)
         else:
             times.append((cell, time.perf_counter() - began))
-    watch(Progress(total, total, None, 0.0))
+    watch(total, total, None, 0.0)
     return failures
 
 
@@ -170,10 +154,9 @@ def measure(cell: Cell, dataset: Dataset) -> dict[str, Any]:
         raise ValueError(f"{has}; give at most so many, not {cell.n_rows:,}.")
     some = np.random.default_rng(17).permutation(len(train.y))[: cell.n_rows]
     rows = np.sort(some) if cell.n_rows else slice(None)
-    assert train.X is not None
-    assert test.X is not None
     about = {"name": dataset.name, "features": dataset.features, "checksum": dataset.checksum}
-    own, searched = Split(train.X[rows], train.y[rows]), Split(test.X[: cell.n_test], test.y[: cell.n_test])
+    own = Split(train.X[rows], train.y[rows])  # type: ignore[index]
+    searched = Split(test.X[: cell.n_test], test.y[: cell.n_test])  # type: ignore[index]
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         made = protocol.run(lambda seed: make(cell), own, searched, about, seed=cell.seed)
@@ -181,11 +164,9 @@ def measure(cell: Cell, dataset: Dataset) -> dict[str, Any]:
     return {**made, "cell": report.plain(cell._asdict()), "warnings": said}
 
 
-def collect(cells: Iterable[Cell], folder: Folder) -> Iterator[tuple[Cell, dict[str, Any]]]:
+def collect(cells: Iterable[Cell], folder: Folder) -> dict[Cell, dict[str, Any]]:
     """Reports of those cells that are finished."""
-    for cell in dict.fromkeys(cells):
-        if (found := folder.find(cell)) is not None:
-            yield cell, found
+    return {cell: found for cell in cells if (found := folder.find(cell)) is not None}
 
 
 def seconds_left(times: Sequence[tuple[Cell, float]], cells: Iterable[Cell]) -> float | None:

@@ -1,5 +1,6 @@
 """Any methods on any data set, at several lengths of codes: cells, then tables and pictures of them."""
 
+import itertools
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,14 +10,13 @@ from gphash import files
 from gphash.data.dataset import Dataset, Progress
 from gphash.data.descriptors import described
 from gphash.data.known import data_sets, image_folder
+from gphash.data.known.data_sets import DATA_SETS
 from gphash.evaluation import canvas, plots
 from gphash.hashers import methods
-from gphash.hashers.contract import Hasher
 from gphash.paper import table
 from gphash.paper.cells import Cell, Folder, Options, collect
 from gphash.paper.table import ResultTable
 
-DATA_SETS = data_sets.DATA_SETS
 RANKINGS = {
     "mAP by Hamming distance": table.MAP,
     "precision within Hamming radius 2": table.WITHIN_RADIUS,
@@ -42,8 +42,7 @@ def check_data(name: str) -> None:
 
 def check_options(names: Sequence[str], options: dict[str, Any]) -> None:
     """Refuse parameters that none of the methods knows, and those that are decided elsewhere."""
-    known = {key for name in names for key in methods.METHODS.find(name)().get_params(deep=False)}
-    known -= {"n_bits", "random_state"}
+    known = {key for name in names for key in _parameters(name)} - {"n_bits", "random_state"}
     for name in options:
         if name not in known:
             raise ValueError(f"unknown parameter {name!r}; these methods have {', '.join(sorted(known))}.")
@@ -59,18 +58,20 @@ def grid(
     options: dict[str, Any] | None = None,
 ) -> list[Cell]:
     """Every method at every length with every seed; an option goes to those methods that know it."""
-    cells = []
-    for bits in lengths:
-        for name in names:
-            chosen = options_for(methods.METHODS.find(name), options or {})
-            cells += [Cell(data, name, bits, seed, n_rows, n_test, chosen) for seed in range(n_seeds)]
-    return cells
+    chosen: dict[str, Options] = {}
+    for name in names:
+        defaults = _parameters(name)
+        # A default that is given says nothing.
+        differing = {key: value for key, value in (options or {}).items() if defaults.get(key, value) != value}
+        chosen[name] = tuple(sorted(differing.items()))
+    every = itertools.product(lengths, names, range(n_seeds))
+    return [Cell(data, name, bits, seed, n_rows, n_test, chosen[name]) for bits, name, seed in every]
 
 
-def options_for(method: type[Hasher], options: dict[str, Any]) -> Options:
-    """Those options that a method knows and whose value is not its default anyway."""
-    defaults = method().get_params(deep=False)
-    return tuple(sorted((name, value) for name, value in options.items() if defaults.get(name, value) != value))
+def _parameters(name: str) -> dict[str, Any]:
+    """The parameters of a method, and their defaults."""
+    defaults: dict[str, Any] = methods.METHODS.find(name)().get_params(deep=False)
+    return defaults
 
 
 def tables(cells: Sequence[Cell], folder: Folder) -> list[ResultTable]:
@@ -84,18 +85,15 @@ def tables(cells: Sequence[Cell], folder: Folder) -> list[ResultTable]:
 
 def write(cells: Sequence[Cell], folder: Folder) -> list[Path]:
     """Write tables, figures as numbers, and pictures into the folder; pictures need matplotlib."""
-    found = list(collect(cells, folder))
-    if not found:
+    if not (found := collect(cells, folder)):
         return []
     written = [
         files.write_text(folder.path / "table.md", "\n".join(map(table.markdown, tables(cells, folder)))),
         files.write_text(folder.path / "table.csv", table.csv(found)),
     ]
     if canvas.available():
-        reports = [one for _, one in found]
-        written += canvas.save(plots.map_against_bits(reports), folder.path / "map-against-bits")
-        for bits in sorted({cell.n_bits for cell in cells}):
-            some = [one for cell, one in found if cell.n_bits == bits]
-            if some:
-                written += canvas.save(plots.precision_recall(some), folder.path / f"precision-recall-{bits}")
+        written += canvas.save(plots.map_against_bits(list(found.values())), folder.path / "map-against-bits")
+        for bits in sorted({cell.n_bits for cell in found}):
+            some = [one for cell, one in found.items() if cell.n_bits == bits]
+            written += canvas.save(plots.precision_recall(some), folder.path / f"precision-recall-{bits}")
     return written

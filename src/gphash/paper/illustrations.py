@@ -1,6 +1,6 @@
 """Figures of the paper's experiments: panels of several data sets or lengths under one legend, and the toy."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,64 +27,61 @@ SHAPES = ("o", "s", "^", "D")
 @styled
 def map_panels(panels: Mapping[str, Groups]) -> "Figure":
     """Mean average precision against bits, a panel for every data set, a line for every method."""
-    figure = canvas.figure(3.0 * len(panels) + 1.4, 3.4)
-    axes = figure.subplots(1, len(panels), squeeze=False)[0]
-    seen: dict[str, Any] = {}
-    for panel, (title, groups) in zip(axes, panels.items(), strict=True):
-        for number, name in enumerate(METHODS):
-            points = [
-                (cell.n_bits, found.mean, found.spread or 0.0)
-                for cell, reports in sorted(groups.items(), key=lambda item: item[0].n_bits)
-                if cell.method == name and (found := table.figure(reports, *table.MAP))
-            ]
-            if points:
-                seen[name] = plots.add_points(panel, points, **_look(number, name))
+
+    def add(panel: Any, own: Groups, start: float, **look: Any) -> Any:
+        points = [
+            (cell.n_bits, found.mean, found.spread or 0.0)
+            for cell, reports in sorted(own.items(), key=lambda item: item[0].n_bits)
+            if (found := table.figure(reports, *table.MAP))
+        ]
+        return plots.add_points(panel, points, **look) if points else None
+
+    axes = _panels(panels, len(panels), 3.4, add)
+    for panel, groups in zip(axes.flat, panels.values(), strict=True):
         plots.bits_axis(panel, sorted({cell.n_bits for cell in groups}))
-        panel.set_title(title)
-        panel.set_ylim(bottom=0)
-    axes[0].set_ylabel("mean average precision")
-    return _with_legend(figure, seen)
+    axes[0, 0].set_ylabel("mean average precision")
+    return settled(axes[0, 0].figure)
 
 
 @styled
 def precision_recall_panels(groups: Groups) -> "Figure":
     """Precision against recall, a panel for every length of code, a line for every method."""
-    lengths = sorted({cell.n_bits for cell in groups})
-    columns = min(2, len(lengths))
-    rows = -(-len(lengths) // columns)
-    figure = canvas.figure(3.0 * columns + 1.4, 2.6 * rows + 0.2)
-    axes = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
-    seen: dict[str, Any] = {}
-    for place, bits in enumerate(lengths):
-        panel = axes[place // columns][place % columns]
-        for number, name in enumerate(METHODS):
-            curves = [
-                one["results"]["hamming"]["curve"]
-                for cell, reports in groups.items()
-                if cell.method == name and cell.n_bits == bits
-                for one in reports
-            ]
-            if curves:
-                seen[name] = plots.add_curve(panel, curves, number / len(METHODS), **_look(number, name))
-        panel.set_title(f"{bits} bits")
-        panel.grid(True)
-    axes[0][0].set_xlim(0, 1.02)  # of all panels
-    axes[0][0].set_ylim(bottom=0)
+
+    def add(panel: Any, own: Groups, start: float, **look: Any) -> Any:
+        curves = [one["results"]["hamming"]["curve"] for reports in own.values() for one in reports]
+        return plots.add_curve(panel, curves, start, **look)
+
+    panels: dict[str, Groups] = {}
+    for cell in sorted(groups, key=lambda cell: cell.n_bits):
+        panels.setdefault(f"{cell.n_bits} bits", {})[cell] = groups[cell]
+    axes = _panels(panels, min(2, len(panels)), 2.7, add, sharex=True, sharey=True)
+    axes[0, 0].set_xlim(0, 1.02)  # of all panels
     for panel in axes[-1]:
         panel.set_xlabel("recall")
     for panel in axes[:, 0]:
         panel.set_ylabel("precision")
-    return _with_legend(figure, seen)
+    return settled(axes[0, 0].figure)
 
 
-def _look(number: int, name: str) -> dict[str, Any]:
-    return line(number) | {"linewidth": 2.2 if name == "gph" else 1.0}
-
-
-def _with_legend(figure: "Figure", seen: dict[str, Any]) -> "Figure":
+def _panels(panels: Mapping[str, Groups], columns: int, height: float, add: Callable[..., Any], **shared: Any) -> Any:
+    """Axes [rows, columns] with a title each, to which `add` adds what a method has, under one legend."""
+    rows = -(-len(panels) // columns)
+    figure = canvas.figure(3.0 * columns + 1.4, height * rows)
+    axes = figure.subplots(rows, columns, squeeze=False, **shared)
+    seen: dict[str, Any] = {}
+    for panel, (title, groups) in zip(axes.flat, panels.items(), strict=False):
+        panel.set_title(title)
+        panel.grid(True)
+        for number, name in enumerate(METHODS):
+            look = line(number) | {"linewidth": 2.2 if name == "gph" else 1.0}
+            own = {cell: reports for cell, reports in groups.items() if cell.method == name}
+            if own and (drawn := add(panel, own, number / len(METHODS), **look)):
+                seen[name] = drawn
+    for panel in axes.flat:
+        panel.set_ylim(bottom=0)
     order = [name for name in METHODS if name in seen]
     figure.legend([seen[name] for name in order], order, loc="outside right upper")
-    return settled(figure)
+    return axes
 
 
 def train_toy(seed: int = 0) -> tuple[Floats, Indices, Trained]:

@@ -11,10 +11,14 @@ TITLE = "Scalable Gaussian Processes for Supervised Hashing: the experiments, ru
 
 
 class Section(NamedTuple):
-    """A part of the page: a heading, paragraphs, a picture as SVG if there is one, and tables."""
+    """A part of the page: the experiment, a heading, paragraphs after what the template says of the experiment, tables.
 
+    A picture is given as SVG.
+    """
+
+    experiment: str
     title: str
-    texts: Sequence[str]
+    texts: Sequence[str] = ()
     tables: Sequence[ResultTable] = ()
     picture: str | None = None
 

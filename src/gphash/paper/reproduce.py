@@ -6,26 +6,34 @@ from pathlib import Path
 from typing import Any
 
 from gphash import files
-from gphash.data.dataset import Dataset
-from gphash.data.dataset import Progress as LoadProgress
+from gphash.data.dataset import Dataset, Progress
 from gphash.data.downloads import DataMissingError
 from gphash.data.known import data_sets
 from gphash.evaluation import canvas
 from gphash.hashers import methods
 from gphash.paper import cells as running
 from gphash.paper import compare, illustrations, page, published, table
-from gphash.paper.cells import Cell, Failure, Folder, Progress, collect
+from gphash.paper.cells import Cell, Folder, Watch, collect
 from gphash.paper.page import Section
 from gphash.paper.published import EXTRA, FULL, PAPER_SECONDS, QUICK, TABLE1, Scale
-from gphash.paper.table import ResultTable
+from gphash.paper.table import Figure, Groups, ResultTable
 from gphash.version import __version__
 
 MOST_SEEDS = 10
 TITLES = {"cifar10": "CIFAR-10", "mnist": "MNIST", "nuswide": "NUS-WIDE", "coco_sift500": "COCO-SIFT500"}
-PLACES = (table.MAP, table.WITHIN_RADIUS, table.TRAINING, table.ENCODING)
+PLACES: dict[tuple[str, ...], Callable[[Figure], str]] = {
+    **dict.fromkeys((table.MAP, table.WITHIN_RADIUS), str),
+    **dict.fromkeys((table.TRAINING, table.ENCODING), table.seconds),
+}
+COLUMNS = (
+    "method", "training rows", "inducing inputs", "mAP", "paper", "precision, radius 2", "paper",
+    "training, s", "paper", "µs a query", "paper", "seeds",
+)  # fmt: skip
+TAGGED = {"nuswide", "coco_sift500"}
 MEASURES = {"mAP by Hamming distance": table.MAP, "precision within radius 2": table.WITHIN_RADIUS}
 
 Found = Mapping[Cell, dict[str, Any]]
+Picture = Callable[[str, Callable[[], Any]], str | None]
 
 
 def roles(data_dir: str | os.PathLike[str] | None) -> list[str]:
@@ -37,7 +45,7 @@ def roles(data_dir: str | os.PathLike[str] | None) -> list[str]:
     return ["cifar10", "mnist", "nuswide"]
 
 
-def load(name: str, data_dir: str | os.PathLike[str] | None, progress: LoadProgress | None = None) -> Dataset:
+def load(name: str, data_dir: str | os.PathLike[str] | None, progress: Progress | None = None) -> Dataset:
     """A data set as the paper uses it."""
     if name == "nuswide":
         return data_sets.load(name, data_dir, progress=progress, paper_test=True)
@@ -50,37 +58,33 @@ def run(
     quick: bool,
     n_seeds: int | None,
     data_dir: str | os.PathLike[str] | None,
-    watch: Callable[[Progress], None],
-    progress: LoadProgress | None = None,
-) -> tuple[list[Path], list[Failure]]:
+    watch: Watch,
+    progress: Progress | None = None,
+) -> tuple[list[Path], dict[Cell, str]]:
     """Run what is missing of some experiments, and write tables, figures and the report of all that is there."""
     page.library()  # rather than after hours
     scale = QUICK if quick else FULL
     data = roles(data_dir) if "figure-map" in names else []
-    wanted = [cell for name in names for cell in planned(name, data, scale, n_seeds)]
+    wanted = [cell for name in names for cell in published.planned(name, data, scale, n_seeds)]
     failures = running.run(wanted, folder, lambda name: load(name, data_dir, progress), watch)
-    return write(names, folder, scale, failures), failures
+    return write(names, folder, scale, failures.values()), failures
 
 
-def complete(name: str, found: Mapping[Cell, dict[str, Any]], scale: Scale) -> bool:
-    """Whether all cells of an experiment are there, as far as data sets are there at all."""
+def complete(name: str, found: Found, scale: Scale) -> bool:
+    """Whether all cells of an experiment are there, as far as data sets are there and methods can learn from them."""
     data = {cell.data for cell in found}
-    wanted = [cell for cell in planned(name, tuple(TITLES), scale, 1) if cell.data in data]
-    tagged = {"nuswide", "coco_sift500"}
-    return bool(found) and all(
-        cell in found or (cell.data in tagged and "tags" not in (methods.METHODS.find(cell.method).takes or "tags"))
-        for cell in wanted
-    )
+    for cell in published.planned(name, tuple(TITLES), scale, 1):
+        learns = cell.data not in TAGGED or "tags" in (methods.METHODS.find(cell.method).takes or "tags")
+        if cell.data in data and learns and cell not in found:
+            return False
+    return bool(found)
 
 
-def planned(name: str, data: Sequence[str], scale: Scale, n_seeds: int | None) -> list[Cell]:
-    """The cells of an experiment."""
-    experiment = published.find(name)
-    return experiment.cells(data, scale, n_seeds or (1 if scale.quick else experiment.n_seeds))
+def write(names: Sequence[str], folder: Folder, scale: Scale, reasons: Iterable[str] = ()) -> list[Path]:
+    """Tables, figures and one report of all cells that are there, whichever experiments were asked for.
 
-
-def write(names: Sequence[str], folder: Folder, scale: Scale, failures: Sequence[Failure] = ()) -> list[Path]:
-    """Tables, figures and one report of all cells that are there, whichever experiments were asked for."""
+    The reasons are why some cells could not be run.
+    """
     sections: list[Section] = []
     written: list[Path] = []
     everything: dict[Cell, dict[str, Any]] = {}
@@ -94,59 +98,45 @@ def write(names: Sequence[str], folder: Folder, scale: Scale, failures: Sequence
         return paths[0].read_text(encoding="utf-8")
 
     for name in published.EXPERIMENTS:
-        found = dict(collect(planned(name, tuple(TITLES), scale, MOST_SEEDS), folder))
+        found = collect(published.planned(name, tuple(TITLES), scale, MOST_SEEDS), folder)
         everything |= found
         asked = name in names or (name == "figure-toy" and (folder.path / "figure-toy.svg").exists())
         if not asked and not complete(name, found, scale):
             continue
-        made = list(SECTIONS[name](found, scale, picture))
+        made = list(SECTIONS[name](table.group(found), scale, picture))
         sections += made
         if tables := [table.markdown(one) for section in made for one in section.tables]:
             written.append(files.write_text(folder.path / f"{name}.md", "\n".join(tables)))
     used = {cell.method for cell in everything}
     more = {"methods": [name for name in methods.METHODS if name in used], "quick": scale.quick}
-    reasons = list(dict.fromkeys(failure.reason for failure in failures))
-    text = page.render(sections, _made_with(everything), left_out=reasons, **more)
-    written.append(files.write_text(folder.path / "cells.csv", table.csv(everything.items())))
+    text = page.render(sections, _made_with(everything), left_out=list(dict.fromkeys(reasons)), **more)
+    written.append(files.write_text(folder.path / "cells.csv", table.csv(everything)))
     return [*written, files.write_text(folder.path / "report.html", text)]
 
 
-Picture = Callable[[str, Callable[[], Any]], str | None]
-
-
-def _table1(found: Found, scale: Scale, picture: Picture) -> Iterator[Section]:
-    groups = table.group(found.items())
-    columns = (
-        "method", "training rows", "inducing inputs", "mAP", "paper", "precision, radius 2", "paper",
-        "training, s", "paper", "µs a query", "paper", "seeds",
-    )  # fmt: skip
+def _table1(groups: Groups, scale: Scale, picture: Picture) -> Iterator[Section]:
     fitting: list[tuple[float, str, float]] = []
     for title, rows in (("The paper's rows", TABLE1), ("Beyond the paper", EXTRA)):
         lines, figures = [], []
         for row in rows:
-            cells = published.table_cells(row, scale, 1)
+            cells = published.row_cells(row, scale, 1)
             reports = groups.get(cells[0], []) if cells else []
             if not reports:
                 continue
             values = [table.figure(reports, *place) for place in PLACES]
-            known = row.paper if row.paper and not scale.quick else (None,) * 4
-            ours = [*map(table.shown, values[:2]), *(table.shown(value, table.seconds) for value in values[2:])]
-            theirs = ["–" if value is None else table.decimals(value) for value in known[:2]]
-            theirs += ["–" if value is None else f"{value:,.1f}" for value in known[2:]]
-            inducing = "–" if row.n_inducing is None else f"{row.n_inducing:,}"
-            inducing += " random" if ("inducing", "random") in row.options else ""
-            name = table.named(row.method, [option for option in row.options if option[0] == "depth"])
-            texts = (text for pair in zip(ours, theirs, strict=True) for text in pair)
+            theirs = [None if value is None or scale.quick else Figure(value) for value in row.paper]
+            pairs = zip(PLACES.values(), values, theirs, strict=True)
+            texts = (table.shown(value, show) for show, *pair in pairs for value in pair)
+            inducing = f"{row.options['n_inducing']:,}" if "n_inducing" in row.options else "–"
+            inducing += " random" if row.options.get("inducing") == "random" else ""
+            name = table.named(row.method, [option for option in row.options.items() if option[0] == "depth"])
             lines.append((name, f"{reports[0]['protocol']['training_rows']:,}", inducing, *texts, str(len(reports))))
             figures.append(values[:2])
             if row.method == "gph" and values[0] and values[2] and values[2].mean < PAPER_SECONDS:
                 fitting.append((values[0].mean, inducing, values[2].mean))
         if not lines:
             continue
-        about = [
-            "Mean ± standard deviation over seeds. “paper” are the figures that the paper reports. µs a query is the "
-            "time to encode one of a batch of all test rows."
-        ]
+        about = []
         if fitting and rows is EXTRA:
             quality, inducing, seconds = max(fitting)
             about.append(
@@ -154,38 +144,32 @@ def _table1(found: Found, scale: Scale, picture: Picture) -> Iterator[Section]:
                 f"has {inducing} inducing inputs and a mAP of {table.decimals(quality)}, in {seconds:.0f} s."
             )
         marks = frozenset((place, 3 + 2 * column) for place, column in table.best(figures))
-        one = ResultTable(f"CIFAR-10, GIST, 16 bits. {title}", columns, tuple(lines), marks)
-        yield Section(f"Table 1: CIFAR-10, 16 bits. {title}", about, (one,))
+        one = ResultTable(f"CIFAR-10, GIST, 16 bits. {title}", COLUMNS, tuple(lines), marks)
+        yield Section("table1", f"Table 1: CIFAR-10, 16 bits. {title}", about, [one])
 
 
-def _bands(found: Found, scale: Scale, picture: Picture) -> Iterator[Section]:
-    groups = table.group(found.items())
+def _bands(groups: Groups, scale: Scale, picture: Picture) -> Iterator[Section]:
     lines, reasons = [], []
     for band in published.BANDS:
-        value = table.figure(groups.get(published.band_cells(band, 1)[0], []), *table.MAP)
+        (cell,) = published.row_cells(band, scale, 1)
+        value = table.figure(groups.get(cell, []), *table.MAP)
         if value is None:
             continue
         place = "below" if value.mean < band.low else "above" if band.high and value.mean > band.high else "reached"
         range_ = table.decimals(band.low) + (f"–{table.decimals(band.high)}" if band.high else " or more")
         data = f"{TITLES[band.data]}, {band.n_bits} bits"
-        lines.append((data, table.named(band.method, band.options), str(value), range_, place))
+        lines.append((data, table.named(cell.method, cell.options), str(value), range_, place))
         if place != "reached" and band.reason:
             reasons.append(f"{band.method} on {TITLES[band.data]}: {band.reason}")
     if lines:
-        text = (
-            "Small versions of the data sets on which other implementations of the methods have been measured (5,000 "
-            "training rows; the first 1,000 test rows of MNIST, all of CIFAR-10), so that nobody need fear a straw man."
-        )
         one = ResultTable("Bands", ("data", "method", "mAP", "elsewhere", "band"), tuple(lines))
-        yield Section("Are the opponents as good as they should be?", [text, *reasons], (one,))
+        yield Section("bands", "Are the opponents as good as they should be?", reasons, [one])
 
 
-def _figure_map(found: Found, scale: Scale, picture: Picture) -> Iterator[Section]:
-    groups = table.group(found.items())
-    parts = {
-        title: {cell: some for cell, some in groups.items() if cell.data == name} for name, title in TITLES.items()
-    }
-    panels = {title: part for title, part in parts.items() if part}
+def _figure_map(groups: Groups, scale: Scale, picture: Picture) -> Iterator[Section]:
+    panels: dict[str, Groups] = {}
+    for cell in sorted(groups, key=lambda cell: list(TITLES).index(cell.data)):
+        panels.setdefault(TITLES[cell.data], {})[cell] = groups[cell]
     if not panels:
         return
     texts = []
@@ -200,10 +184,10 @@ def _figure_map(found: Found, scale: Scale, picture: Picture) -> Iterator[Sectio
     texts += [f"{title}, {what}: {told}" for title, part, what, place in shown if (told := placings(part, *place))]
     tables = [table.by_bits(f"{title}: {what}", part, *place) for title, part, what, place in shown]
     drawn = picture("figure-map", lambda: illustrations.map_panels(panels))
-    yield Section("Mean average precision against the length of codes", texts, tables, drawn)
+    yield Section("figure-map", "Mean average precision against the length of codes", texts, tables, drawn)
 
 
-def placings(groups: Mapping[Cell, list[dict[str, Any]]], *place: str, method: str = "gph") -> str | None:
+def placings(groups: Groups, *place: str, method: str = "gph") -> str | None:
     """Where a method is first, and where not and by how much; None if it was not measured."""
     told = []
     for bits in sorted({cell.n_bits for cell in groups}):
@@ -226,28 +210,21 @@ def placings(groups: Mapping[Cell, list[dict[str, Any]]], *place: str, method: s
     return f"{method} is " + "; ".join(told) + "." if told else None
 
 
-def _figure_pr(found: Found, scale: Scale, picture: Picture) -> Iterator[Section]:
-    if groups := table.group(found.items()):
+def _figure_pr(groups: Groups, scale: Scale, picture: Picture) -> Iterator[Section]:
+    if groups:
         drawn = picture("figure-pr", lambda: illustrations.precision_recall_panels(groups))
-        text = (
-            "Precision against recall as more and more of the ranking by Hamming distance is retrieved, ties averaged."
-        )
-        yield Section("Precision and recall on CIFAR-10", [text], (), drawn)
+        yield Section("figure-pr", "Precision and recall on CIFAR-10", picture=drawn)
 
 
-def _figure_toy(found: Found, scale: Scale, picture: Picture) -> Iterator[Section]:
+def _figure_toy(groups: Groups, scale: Scale, picture: Picture) -> Iterator[Section]:
     X, y, trained = illustrations.train_toy()
     codes, share = illustrations.toy_words(trained, y)
     drawn = picture("figure-toy", lambda: illustrations.toy(X, y, trained))
-    text = (
-        f"Four classes in the plane, two bits. The codes of the classes are {', '.join(codes)}; {share:.0%} of the "
-        "points have the code of their class. Shades are the probability of a bit, pale where there are no data to "
-        "tell."
-    )
-    yield Section("Two bits for four classes", [text], (), drawn)
+    text = f"The codes of the classes are {', '.join(codes)}; {share:.0%} of the points have the code of their class."
+    yield Section("figure-toy", "Two bits for four classes", [text], picture=drawn)
 
 
-SECTIONS: dict[str, Callable[[Found, Scale, Picture], Iterator[Section]]] = {
+SECTIONS: dict[str, Callable[[Groups, Scale, Picture], Iterator[Section]]] = {
     "table1": _table1,
     "bands": _bands,
     "figure-map": _figure_map,
@@ -258,19 +235,14 @@ SECTIONS: dict[str, Callable[[Found, Scale, Picture], Iterator[Section]]] = {
 
 def _made_with(found: Found) -> ResultTable:
     """Versions, machine, protocol, seeds and data of all cells."""
-    reports = found.values()
 
-    def distinct(values: Iterable[str]) -> str:
-        return ", ".join(dict.fromkeys(values))
+    def facts(one: dict[str, Any]) -> dict[str, str]:
+        machine = "{system}, {processor}, {cores} cores".format_map(one["machine"])
+        return {"python": one["python"], **one["versions"], "machine": machine, "protocol": one["protocol"]["name"]}
 
     about = {"gphash": __version__}
-    if found:
-        about["python"] = distinct(one["python"] for one in reports)
-        for library in next(iter(reports))["versions"]:
-            about[library] = distinct(one["versions"].get(library, "–") for one in reports)
-        machines = (one["machine"] for one in reports)
-        about["machine"] = distinct(f"{one['system']}, {one['processor']}, {one['cores']} cores" for one in machines)
-        about["protocol"] = distinct(one["protocol"]["name"] for one in reports)
+    if all_facts := [facts(one) for one in found.values()]:
+        about |= {name: ", ".join(dict.fromkeys(each.get(name, "–") for each in all_facts)) for name in all_facts[0]}
         about["seeds"] = ", ".join(map(str, sorted({cell.seed for cell in found})))
     for data in {cell.data: each["data"] for cell, each in found.items()}.values():
         about[data["name"]] = f"{data['features']}; SHA-256 {data['checksum'][:16]}…"

@@ -1,9 +1,8 @@
 """Tables of results, to be shown on a terminal, in Markdown, in CSV or in HTML."""
 
 import csv as commas
-import functools
 import io
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,11 +39,10 @@ class ResultTable(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """One figure over seeds: mean and standard deviation, which is None for a single seed, and how many there were."""
+    """One figure over seeds: mean and standard deviation, which is None for a single seed."""
 
     mean: float
-    spread: float | None
-    n_seeds: int
+    spread: float | None = None
 
     def __str__(self) -> str:
         return decimals(self.mean) + (f" ± {decimals(self.spread)}" if self.spread is not None else "")
@@ -68,19 +66,22 @@ def shown(found: Figure | None, show: Callable[[Figure], str] = str) -> str:
 
 def figure(reports: Reports, *names: str) -> Figure | None:
     """A figure of reports that differ in their seeds, by its place in them."""
-    found = [
-        functools.reduce(lambda part, name: part.get(name) or {}, names[:-1], one).get(names[-1]) for one in reports
-    ]
-    values = [float(value) for value in found if value is not None]
+    values = []
+    for one in reports:
+        found: Any = one
+        for name in names:
+            found = (found or {}).get(name)
+        if found is not None:
+            values.append(float(found))
     if not values:
         return None
-    return Figure(float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else None, len(values))
+    return Figure(float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else None)
 
 
-def group(found: Iterable[tuple[Cell, dict[str, Any]]]) -> Groups:
+def group(found: Mapping[Cell, dict[str, Any]]) -> Groups:
     """Reports by cell, seeds together: the cells have seed 0."""
     groups: Groups = {}
-    for cell, one in found:
+    for cell, one in found.items():
         groups.setdefault(cell._replace(seed=0), []).append(one)
     return groups
 
@@ -88,8 +89,9 @@ def group(found: Iterable[tuple[Cell, dict[str, Any]]]) -> Groups:
 def by_bits(title: str, groups: Groups, *names: str, show: Callable[[Figure], str] = str) -> ResultTable:
     """Methods down, lengths of codes across."""
     lengths = sorted({cell.n_bits for cell in groups})
-    order = list(METHODS)
-    kinds = sorted(dict.fromkeys(cell._replace(n_bits=0) for cell in groups), key=lambda kind: order.index(kind.method))
+    kinds = sorted(
+        dict.fromkeys(cell._replace(n_bits=0) for cell in groups), key=lambda kind: list(METHODS).index(kind.method)
+    )
     figures = [[figure(groups.get(kind._replace(n_bits=bits), []), *names) for bits in lengths] for kind in kinds]
     columns = ("method", *(f"{bits} bits" for bits in lengths))
     rows = tuple(
@@ -123,12 +125,12 @@ def markdown(table: ResultTable) -> str:
     return "\n".join([f"**{table.title}**", "", *("| " + " | ".join(row) + " |" for row in rows)]) + "\n"
 
 
-def csv(found: Iterable[tuple[Cell, dict[str, Any]]]) -> str:
+def csv(found: Mapping[Cell, dict[str, Any]]) -> str:
     """One line per cell, figures as plain numbers, for machines."""
     stream = io.StringIO()
     writer = commas.writer(stream, lineterminator="\n")
     writer.writerow(("data", "method", "options", "training_rows", "test_rows", "bits", "seed", *CSV_FIGURES))
-    for cell, one in found:
+    for cell, one in found.items():
         rows = one["protocol"]["training_rows"], one["protocol"]["queries"]
         options = " ".join(f"{name}={value}" for name, value in cell.options)
         figures = (figure([one], *place) for place in CSV_FIGURES.values())

@@ -7,7 +7,7 @@ import pytest
 
 from gphash.data import pictures
 from gphash.data.dataset import Dataset, Split
-from gphash.data.descriptors import bag_of_words, described, gist
+from gphash.data.descriptors import bag_of_words, cache, described, gist
 from gphash.data.descriptors.bag_of_words import BagOfWords
 from gphash.data.descriptors.gist import Gist
 from gphash.data.known import image_folder
@@ -63,7 +63,9 @@ def counted(monkeypatch):
 
 
 def by_gist(data, folder, **options):
-    return described.with_features(data, "gist", cached=folder / "kept.sqlite", **options)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cache, "default_path", lambda: folder / "kept.sqlite")
+        return described.with_features(data, "gist", **options)
 
 
 def expected(split):
@@ -155,8 +157,10 @@ def test_neither_features_nor_images(tmp_path):
 def test_bags_of_words(request, tmp_path, monkeypatch, kind):
     data = arrays() if kind == "arrays" else image_folder.load(request.getfixturevalue("folder"))
 
+    monkeypatch.setattr(cache, "default_path", lambda: tmp_path / "kept.sqlite")
+
     def by_words(data, **options):
-        return described.with_features(data, "bag-of-words", cached=tmp_path / "kept.sqlite", **options)
+        return described.with_features(data, "bag-of-words", **options)
 
     found = by_words(data, n_words=8, seed=3)
 

@@ -41,7 +41,7 @@ def mnist_files(monkeypatch, n_train=12, n_test=5) -> dict[str, bytes]:
     for (images, labels), n_rows in ((mnist.TRAIN, n_train), (mnist.TEST, n_test)):
         files[images] = idx(generator.integers(0, 256, (n_rows, 28, 28), dtype=np.uint8))
         files[labels] = idx(generator.integers(0, 10, n_rows, dtype=np.uint8))
-    monkeypatch.setattr(mnist, "MD5", {name: md5(content) for name, content in files.items()})
+    monkeypatch.setattr(mnist, "MD5", {name: (md5(content), mnist.MD5[name][1]) for name, content in files.items()})
     return files
 
 

@@ -45,11 +45,11 @@ def test_a_subfolder_for_each_class(folder):
     assert found.classes == ("cat", "dog")
     assert found.y.tolist() == [0] * 5 + [1] * 5
     cats, dogs = [f"cat/{number}.png" for number in range(5)], ["dog/0.jpg", "dog/1.jpg", "dog/2.jpg"]
-    assert below(folder, found.paths) == [*cats, *dogs, "dog/big/3.jpg", "dog/big/4.jpg"]
+    assert below(folder, found.images) == [*cats, *dogs, "dog/big/3.jpg", "dog/big/4.jpg"]
     assert [skipped.path.name for skipped in found.skipped] == ["README.txt"]
     assert "its class is unknown" in found.skipped[0].reason
     assert calls[-1] == (10, 10)
-    assert pictures.open_picture(found.paths[0]).shape == (8, 6, 3)
+    assert pictures.open_picture(found.images[0]).shape == (8, 6, 3)
 
 
 def test_load_splits_by_class(folder):
@@ -95,7 +95,7 @@ def test_damage_below_the_header_is_found(folder):
     path.write_bytes(path.read_bytes()[:2000])
     paint(folder / "dog" / "pixel.gif", size=(1, 1))
     found = image_folder.read(folder)
-    assert len(found.paths) == 10
+    assert len(found.images) == 10
     assert below(folder, [path for path, _ in found.skipped]) == ["dog/5.png", "dog/pixel.gif"]
     assert "pixel.gif' has 1 × 1 pixels" in found.skipped[1].reason
 
@@ -162,8 +162,8 @@ def test_links_out_of_the_folder_are_ignored(folder, tmp_path):
         "cat/nowhere.png",
         "elephant",
     ]
-    assert len(found.paths) == 10
-    assert not any("circle" in path.parts for path in found.paths)
+    assert len(found.images) == 10
+    assert not any("circle" in path.parts for path in found.images)
 
 
 def test_no_link_within_the_folder_makes_a_picture_count_twice(folder):
@@ -172,7 +172,7 @@ def test_no_link_within_the_folder_makes_a_picture_count_twice(folder):
     (folder / "animal").symlink_to(folder / "dog")
     found = image_folder.read(folder)
     assert found.classes == ("cat", "dog")
-    assert len({path.resolve() for path in found.paths}) == len(found.paths) == 10
+    assert len({path.resolve() for path in found.images}) == len(found.images) == 10
     reasons = {path.relative_to(folder).as_posix(): reason for path, reason in found.skipped}
     assert set(reasons) == {"cat/-before.png", "cat/round.png", "animal"}
     assert "is a link; put the file itself there" in reasons["cat/-before.png"]
@@ -209,7 +209,7 @@ dog/big/3.jpg,1,0,1
 def test_tags(folder, text, classes, y):
     (folder / "tags.csv").write_text(text, encoding="utf-8")
     found = image_folder.read(folder)
-    assert below(folder, found.paths) == ["cat/0.png", "cat/1.png", "dog/big/3.jpg"]
+    assert below(folder, found.images) == ["cat/0.png", "cat/1.png", "dog/big/3.jpg"]
     assert found.classes == classes
     assert found.y.tolist() == y
     assert found.y.dtype == np.uint8
@@ -257,13 +257,13 @@ def test_tagged_links_and_damaged_pictures_are_skipped(folder, tmp_path):
     (folder / "tags.csv").write_text(LISTED + "cat/link.png,pet\ncat,pet\n")
     found = image_folder.read(folder)
     assert below(folder, [path for path, _ in found.skipped]) == ["cat/0.png", "cat/link.png", "cat"]
-    assert len(found.paths) == 2
+    assert len(found.images) == 2
 
 
 def test_a_thin_picture_is_named_and_skipped(folder):
     paint(folder / "cat" / "thin.png", size=(4, 400_000))
     found = image_folder.read(folder)
-    assert len(found.paths) == 10
+    assert len(found.images) == 10
     (skipped,) = found.skipped
     assert "thin.png' has 400000 × 4 pixels" in skipped.reason
 
@@ -274,8 +274,8 @@ def test_names_that_are_no_utf8(folder):
     (folder / "cat" / "0.png").rename(folder / "cat" / os.fsdecode(b"\xe9.png"))
     found = image_folder.read(folder)
     assert found.classes == ("cat", r"d\udcf6g")
-    assert len(found.paths) == 10
-    assert all(path.is_file() for path in found.paths)
+    assert len(found.images) == 10
+    assert all(path.is_file() for path in found.images)
     before = found.checksum
     (folder / "cat" / os.fsdecode(b"\xe9.png")).rename(folder / "cat" / os.fsdecode(b"\xe8.png"))
     assert image_folder.read(folder).checksum != before

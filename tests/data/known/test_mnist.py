@@ -93,8 +93,8 @@ def test_what_is_missing_is_downloaded(tmp_path, monkeypatch):
     there, here = tmp_path / "there", tmp_path / "here"
     there.mkdir()
     write_mnist(there, files)
-    packed = {name: md5((there / f"{name}.gz").read_bytes()) for name in files}
-    monkeypatch.setattr(mnist, "PACKED_MD5", packed)
+    sums = {name: (md5(files[name]), md5((there / f"{name}.gz").read_bytes())) for name in files}
+    monkeypatch.setattr(mnist, "MD5", sums)
     calls = []
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(there))) as server:
         monkeypatch.setattr(mnist, "ADDRESSES", (f"http://127.0.0.1:{server.server_port}/",))

@@ -15,7 +15,7 @@ pytest.importorskip("psycopg", reason="psycopg is not installed")
 
 import psycopg
 
-from gphash.index.postgres import postgres_index, queries, wire
+from gphash.index.postgres import database, postgres_index, queries
 from gphash.index.postgres.database import StoreError
 from gphash.index.postgres.postgres_index import PostgresIndex
 
@@ -34,7 +34,7 @@ def tables(connection, name):
 
 @pytest.mark.parametrize("moment", [0, 3, 7])
 def test_a_connection_killed_in_the_middle_of_a_load_leaves_nothing(conninfo, connection, name, monkeypatch, moment):
-    monkeypatch.setattr(wire, "ROWS", 8)
+    monkeypatch.setattr(database, "ROWS", 8)
     told = []
 
     def progress(done, total):
@@ -78,7 +78,7 @@ def test_of_two_loads_of_one_name_one_is_refused(conninfo, name):
 
 
 def test_progress_counts_items_then_codes(conninfo, name, monkeypatch):
-    monkeypatch.setattr(wire, "ROWS", 32)
+    monkeypatch.setattr(database, "ROWS", 32)
     told = []
     index = HammingIndex.build(CODES // 2)
     PostgresIndex.from_index(conninfo, name, index, progress=lambda *both: told.append(both)).drop()

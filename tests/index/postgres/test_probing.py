@@ -11,7 +11,7 @@ from gphash.codes import packing
 
 pytest.importorskip("psycopg", reason="psycopg is not installed")
 
-from gphash.index.postgres import queries, relations, wire
+from gphash.index.postgres import database, queries, relations
 from gphash.index.postgres.queries import Sizes
 
 
@@ -74,5 +74,6 @@ def test_batches_hold_whole_levels_in_order(most, monkeypatch):
 @given(st.integers(1, 130), st.integers(0, 5), st.integers(0, 99))
 def test_codes_come_back_from_the_wire(n_bits, n, seed):
     packed = packing.pack(np.random.default_rng(seed).integers(0, 2, (n, n_bits)))
-    sent = wire.dump(wire.elements(packed, n_bits))
-    np.testing.assert_array_equal(wire.packed_of(wire.load(sent), n_bits), packed)
+    sent = database._ArrayDumper(np.ndarray).dump(database.elements(packed, n_bits))
+    found = database._ArrayLoader(database.BITS).load(sent)
+    np.testing.assert_array_equal(database.packed_of(found, n_bits), packed)

@@ -164,7 +164,7 @@ def weigh(counts: ArrayLike) -> NDArray[np.float32]:
 
 def _features(number: int, image: ArrayLike) -> NDArray[np.float32]:
     """SIFT features of one picture, [k, 128]."""
-    checked = greys.check_image(image, 1, f"images[{number}]")
+    checked = greys.check(image, 1, f"images[{number}]")
     grey = greys.stretch(greys.reduce(checked[None], LONGEST, 1), number)[0]
     _, features = _opencv().SIFT_create().detectAndCompute(np.rint(grey).astype(np.uint8), None)
     return np.empty((0, DIMENSION), dtype=np.float32) if features is None else np.asarray(features, dtype=np.float32)

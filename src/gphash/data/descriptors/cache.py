@@ -67,9 +67,8 @@ def write(path: Path, entries: Mapping[bytes, bytes]) -> None:
     def work(base: sqlite3.Connection) -> None:
         rows = ((key, _digest(key, content) + content, _today()) for key, content in entries.items())
         base.executemany("INSERT OR REPLACE INTO kept VALUES (?, ?, ?)", rows)
-        pages, free, size = (
-            base.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
-        )
+        about = ("page_count", "freelist_count", "page_size")
+        pages, free, size = (base.execute(f"PRAGMA {name}").fetchone()[0] for name in about)
         if (pages - free) * size > MOST_BYTES:
             (count,) = base.execute("SELECT COUNT(*) FROM kept").fetchone()
             oldest = "SELECT rowid FROM kept ORDER BY used, rowid LIMIT ?"
@@ -96,11 +95,8 @@ def _using(path: Path, work: Callable[[sqlite3.Connection], R], otherwise: R) ->
                 path.with_name(path.name + suffix).unlink(missing_ok=True)
     if path not in _warned:
         _warned.add(path)
-        warnings.warn(
-            f"{str(path)!r} cannot keep descriptors ({fault}); they are computed every time.",
-            RuntimeWarning,
-            stacklevel=4,
-        )
+        told = f"{str(path)!r} cannot keep descriptors ({fault}); they are computed every time."
+        warnings.warn(told, RuntimeWarning, stacklevel=4)
     return otherwise
 
 

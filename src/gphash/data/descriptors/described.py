@@ -36,7 +36,6 @@ def with_features(
     dataset: Dataset,
     descriptor: Descriptor | str = "gist",
     n_jobs: int | None = -1,
-    cached: Path | None = None,
     **options: Any,
 ) -> Dataset:
     """The same data set with descriptors of its images as features; one that has features is handed back as it is.
@@ -46,14 +45,8 @@ def with_features(
 
     Parameters
     ----------
-    dataset
-        With images: arrays, or paths of pictures.
     descriptor
         A descriptor, or the registered name of one, which is then fitted to the images to train with.
-    n_jobs
-        Threads.
-    cached
-        The file that keeps rows; if None, ``gphash/descriptors.sqlite`` in the user's cache folder.
     options
         What `fit` of the descriptor takes, such as `n_words` and `seed` of ``bag-of-words``.
     """
@@ -61,20 +54,16 @@ def with_features(
         return dataset
     if dataset.train.images is None or dataset.test.images is None:
         raise ValueError("the data set has neither features nor images; it must have one of them.")
-    fitted = fit(descriptor, dataset.train.images, n_jobs, cached, **options)
-    splits = []
-    skipped = dataset.skipped
-    for split in (dataset.train, dataset.test):
-        assert split.images is not None
-        found = rows(split.images, fitted, n_jobs, cached=cached)
+    fitted = fit(descriptor, dataset.train.images, n_jobs, **options)
+    splits, skipped = [], dataset.skipped
+    for y, images in ((dataset.train.y, dataset.train.images), (dataset.test.y, dataset.test.images)):
+        found = rows(images, fitted, n_jobs)
         skipped += found.skipped
-        splits.append(Split(found.X, split.y[found.kept], select(split.images, found.kept)))
+        splits.append(Split(found.X, y[found.kept], select(images, found.kept)))
     return dataset._replace(train=splits[0], test=splits[1], features=str(fitted), skipped=skipped)
 
 
-def fit(
-    descriptor: Descriptor | str, images: Images, n_jobs: int | None = -1, cached: Path | None = None, **options: Any
-) -> Descriptor:
+def fit(descriptor: Descriptor | str, images: Images, n_jobs: int | None = -1, **options: Any) -> Descriptor:
     """A descriptor for pictures, by its registered name; what it learns is kept. A descriptor stays what it is."""
     if isinstance(descriptor, Descriptor):
         return descriptor
@@ -85,7 +74,7 @@ def fit(
         source = _opened(images, {}, lambda height, width: max(height, width) // (ROOM * kind.longest))
     if not kind.learns:
         return kind.fit(source, n_jobs, **options)
-    path = cache.default_path() if cached is None else cached
+    path = cache.default_path()
     (key,) = _keys(kind, options, [b"".join(_digests(images))])
     if (kept := cache.read(path, [key]).get(key)) is not None and (found := Descriptor.from_meta(json.loads(kept))):
         return found
@@ -95,41 +84,34 @@ def fit(
 
 
 def rows(
-    images: Images,
-    descriptor: Descriptor,
-    n_jobs: int | None = -1,
-    progress: Progress | None = None,
-    cached: Path | None = None,
+    images: Images, descriptor: Descriptor, n_jobs: int | None = -1, progress: Progress | None = None
 ) -> Described:
     """Features of pictures, arrays or paths; see `with_features`.
 
     `progress` is called with the pictures done and in all. A DataError says that none of the files is a picture.
     """
-    path = cache.default_path() if cached is None else cached
+    path = cache.default_path()
     keys = _keys(type(descriptor), descriptor.to_meta(), _digests(images))
     n_bytes = 4 * descriptor.n_features
     found = {key: row for key, row in cache.read(path, set(keys)).items() if len(row) == n_bytes}
     # One number for each key: equal pictures are described once.
     missing = sorted({key: number for number, key in enumerate(keys) if key not in found}.values())
-    failed: dict[Path, str] = {}
+    reasons: dict[bytes, str] = {}
     for start in range(0, len(missing), PAGE_ROWS):
         page = missing[start : start + PAGE_ROWS]
-        X = _describe(select(images, page), descriptor, n_jobs, failed)
-        if not isinstance(images, np.ndarray):
-            page = [number for number in page if images[number] not in failed]
-        new = {keys[number]: row.astype("<f4").tobytes() for number, row in zip(page, X, strict=True)}
+        faults: dict[int, str] = {}
+        X = _describe(select(images, page), descriptor, n_jobs, faults)
+        reasons |= {keys[page[place]]: reason for place, reason in faults.items()}
+        sound = [keys[number] for place, number in enumerate(page) if place not in faults]
+        new = {key: row.astype("<f4").tobytes() for key, row in zip(sound, X, strict=True)}
         cache.write(path, new)
         found |= new
         if progress is not None:
-            progress(len(images) - len(missing) + min(start + PAGE_ROWS, len(missing)), len(images))
+            progress(len(images) - len(missing) + start + len(page), len(images))
     if progress is not None and not missing:
         progress(len(images), len(images))
     kept = [number for number, key in enumerate(keys) if key in found]
-    skipped: tuple[Skipped, ...] = ()
-    if len(kept) < len(images):
-        # Of equal files one was opened.
-        reasons = {keys[number]: failed[picture] for number, picture in enumerate(images) if picture in failed}
-        skipped = tuple(Skipped(images[n], reasons[key]) for n, key in enumerate(keys) if key in reasons)
+    skipped = tuple(Skipped(images[number], reasons[key]) for number, key in enumerate(keys) if key in reasons)
     if not kept:
         raise DataError(f"none of the {len(images)} files is a picture that can be described: {skipped[-1].reason}")
     X = np.frombuffer(b"".join(found[keys[number]] for number in kept), dtype="<f4").astype(np.float32)
@@ -144,7 +126,7 @@ def select(images: Images, numbers: Sequence[int] | Indices) -> Images:
 
 
 def _describe(
-    images: Images, descriptor: Descriptor, n_jobs: int | None, faults: dict[Path, str]
+    images: Images, descriptor: Descriptor, n_jobs: int | None, faults: dict[int, str]
 ) -> NDArray[np.float32]:
     if isinstance(images, np.ndarray):
         return descriptor.describe_all(images, n_jobs)
@@ -155,13 +137,13 @@ def _describe(
     return descriptor.describe_all(itertools.chain([first], opened), n_jobs)
 
 
-def _opened(paths: Iterable[Path], faults: dict[Path, str], spare: pictures.Reduction) -> Iterator[NDArray[np.uint8]]:
-    """The pictures one after another; those that are none are left out and noted."""
-    for path in paths:
+def _opened(paths: Iterable[Path], faults: dict[int, str], spare: pictures.Reduction) -> Iterator[NDArray[np.uint8]]:
+    """The pictures one after another; those that are none are left out, and noted by their places."""
+    for place, path in enumerate(paths):
         try:
             yield pictures.open_picture(path, reduction=spare)
         except pictures.PictureError as error:
-            faults[path] = str(error)
+            faults[place] = str(error)
 
 
 def _digests(images: Images) -> list[bytes]:

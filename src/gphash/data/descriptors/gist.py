@@ -65,7 +65,7 @@ class Gist(Descriptor):
 
 def describe(images: ArrayLike, *, n_jobs: int | None = -1) -> NDArray[np.float32]:
     """GIST of images of one size, [n, H, W] or [n, H, W, channels], any real type and range, as rows [n, 512]."""
-    stack = greys.check_stack(images, LEAST)
+    stack = greys.check(images, LEAST, "images", many=True)
     blocks = row_blocks(len(stack), max(1, _BATCH_PIXELS // (stack.shape[1] * stack.shape[2])))
     with LocalExecutor(n_jobs) as executor:
         return np.concatenate(list(executor.collect(lambda rows: _describe(stack[rows], rows.start), blocks)))
@@ -73,7 +73,7 @@ def describe(images: ArrayLike, *, n_jobs: int | None = -1) -> NDArray[np.float3
 
 def describe_one(image: ArrayLike) -> NDArray[np.float32]:
     """GIST of one image [H, W] or [H, W, channels], [512]; equal to its row of `describe`."""
-    (descriptor,) = _describe(greys.check_image(image, LEAST, "image")[None], None, "image")
+    (descriptor,) = _describe(greys.check(image, LEAST, "image")[None], None, "image")
     return np.asarray(descriptor)
 
 

@@ -55,35 +55,24 @@ def brought(pixels: NDArray[np.uint8], height: int, width: int) -> Floats:
     """The greys of one picture at another size, [height, width]."""
     if np.asarray(pixels).dtype != np.uint8:
         raise ValueError(f"pixels has dtype {np.asarray(pixels).dtype}; it must be uint8, from 0 to 255.")
-    (resized,) = resize(check_image(pixels, 1, "pixels")[None], height, width)
-    return np.asarray(resized)
+    return np.asarray(resize(check(pixels, 1, "pixels")[None], height, width)[0])
 
 
-def check_image(image: ArrayLike, least: int, name: str) -> NDArray[Any]:
-    """One picture [H, W] or [H, W, channels] with sides of at least `least` pixels; `name` is the caller's for it."""
-    return _checked(image, 0, least, name)
-
-
-def check_stack(images: ArrayLike, least: int) -> NDArray[Any]:
-    """Pictures of one size, [n, H, W] or [n, H, W, channels], at least one."""
-    stack = _checked(images, 1, least, "images")
-    if not len(stack):
-        raise ValueError("images is empty; give at least one image.")
-    return stack
-
-
-def _checked(given: ArrayLike, before: int, least: int, name: str) -> NDArray[Any]:
-    n = "n, " * before
+def check(given: ArrayLike, least: int, name: str, many: bool = False) -> NDArray[Any]:
+    """One picture [H, W] or [H, W, channels], or many of one size, with sides of at least so many pixels."""
+    n = "n, " * many
     needed = f"[{n}H, W] or [{n}H, W, channels] with H and W at least {least} and 1 to {CHANNELS} channels"
     try:
         array = np.asarray(given)
     except ValueError as error:
         raise ValueError(f"{name} has parts of different shapes; it must be {needed}.") from error
-    sides, channels = array.shape[before : before + 2], array.shape[before + 2 :] or (1,)
-    if len(sides) < 2 or len(channels) > 1 or min(sides) < least or not 1 <= channels[0] <= CHANNELS:
+    shape = array.shape[many:]
+    if len(shape) not in (2, 3) or min(shape[:2]) < least or (len(shape) == 3 and not 1 <= shape[2] <= CHANNELS):
         raise ValueError(f"{name} has shape {array.shape}; it must be {needed}.")
     if array.dtype.kind not in "buif":
         raise ValueError(f"{name} has dtype {array.dtype}; it must be real numbers.")
+    if many and not len(array):
+        raise ValueError(f"{name} is empty; give at least one image.")
     return array
 
 

@@ -5,16 +5,15 @@ by row. They are read from the official archive or, unpacked, from the folder ``
 """
 
 import hashlib
-import os
 import tarfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 
 from gphash.data import downloads
-from gphash.data.dataset import Dataset, KnownData, Progress, Split, checksum
+from gphash.data.dataset import DataDir, Dataset, KnownData, Progress, Split, checksum
 from gphash.data.descriptors.gist import Gist
 from gphash.files import DataError
 
@@ -41,16 +40,16 @@ N_RECORDS = 10_000
 RECORD_BYTES = 1 + 3 * 32 * 32
 
 
-def load(
-    data_dir: str | os.PathLike[str] | None = None, *, download: bool = True, progress: Progress | None = None
-) -> Dataset:
+def load(data_dir: DataDir = None, *, download: bool = True, progress: Progress | None = None) -> Dataset:
     """Load CIFAR-10, and download it before if need be (170 MB); arguments as for `data_sets.load`.
 
     Images are [n, 32, 32, 3]; X is None until they are described.
     """
     folder = downloads.data_dir(data_dir)
     if _is_unpacked(folder):
-        found = _from_folder(folder / FOLDER)
+        size = N_RECORDS * RECORD_BYTES
+        contents = (downloads.content(folder / FOLDER / name, size, f"md5:{MD5[name]}") for name in MD5)
+        found: Iterable[tuple[str, bytes]] = zip(MD5, contents, strict=True)
     else:
         file = downloads.RemoteFile(ARCHIVE, (ADDRESS,), f"md5:{ARCHIVE_MD5}", MAX_ARCHIVE_BYTES)
         downloads.obtain(NAME, [file], folder, download=download, progress=progress)
@@ -71,14 +70,8 @@ def load(
     return Dataset(NAME, train, test, CLASSES, "none yet: describe the images", checksum(digests), SOURCE)
 
 
-def _from_folder(folder: Path) -> Iterator[tuple[str, bytes]]:
-    """Name and verified content of every file, one in memory at a time."""
-    for name, digest in MD5.items():
-        yield name, downloads.content(folder / name, N_RECORDS * RECORD_BYTES, f"md5:{digest}")
-
-
 def _from_archive(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Likewise; nothing is unpacked to the disk."""
+    """Name and verified content of every file, one in memory at a time; nothing is unpacked to the disk."""
     missing = {f"{FOLDER}/{name}": name for name in MD5}
     try:
         with tarfile.open(path, "r|*") as archive:
@@ -101,8 +94,9 @@ def _is_unpacked(folder: Path) -> bool:
     return all((folder / FOLDER / name).is_file() for name in MD5)
 
 
-def _is_there(folder: Path) -> bool:
-    return (folder / ARCHIVE).is_file() or _is_unpacked(folder)
-
-
-KNOWN = KnownData(load, "downloaded when it is read (170 MB)", _is_there, Gist((32, 32)))
+KNOWN = KnownData(
+    load,
+    "downloaded when it is read (170 MB)",
+    lambda folder: (folder / ARCHIVE).is_file() or _is_unpacked(folder),
+    Gist((32, 32)),
+)

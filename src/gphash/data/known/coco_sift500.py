@@ -7,13 +7,11 @@ in for NUS-WIDE, which is no reason to call results on it by that name.
 """
 
 import io
-import os
-from pathlib import Path
 
 import numpy as np
 
 from gphash.data import downloads
-from gphash.data.dataset import Dataset, KnownData, Progress, Split, array_checksum, split_at_random
+from gphash.data.dataset import DataDir, Dataset, KnownData, Progress, Split, array_checksum, split_at_random
 from gphash.data.descriptors import bag_of_words
 
 NAME = "COCO-SIFT500"
@@ -31,9 +29,7 @@ CATEGORIES = {
 }
 
 
-def load(
-    data_dir: str | os.PathLike[str] | None = None, *, download: bool = True, progress: Progress | None = None
-) -> Dataset:
+def load(data_dir: DataDir = None, *, download: bool = True, progress: Progress | None = None) -> Dataset:
     """Load 12,925 photographs to train with and 3,000 to test with; arguments as for `data_sets.load`.
 
     Of a permutation of the 15,925 rows by `numpy.random.default_rng(0)`, the last 3,000 are the test set, always. X are
@@ -41,7 +37,7 @@ def load(
     """
     del download, progress
     folder = downloads.data_dir(data_dir)
-    if not _is_there(folder):
+    if not (folder / FILE).is_file():
         where = f"there is no public address: ask gphash's authors for {FILE}"
         raise downloads.DataMissingError(NAME, [FILE], folder, where)
     # Verified first: from here on nothing in it can surprise.
@@ -59,8 +55,4 @@ def load(
     return Dataset(NAME, train, test, classes, features, array_checksum(arrays), SOURCE)
 
 
-def _is_there(folder: Path) -> bool:
-    return (folder / FILE).is_file()
-
-
-KNOWN = KnownData(load, f"put {FILE} into the data folder", _is_there)
+KNOWN = KnownData(load, f"put {FILE} into the data folder", lambda folder: (folder / FILE).is_file())

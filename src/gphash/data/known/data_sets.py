@@ -1,12 +1,11 @@
 """Data sets by their names; to add one, write a file with a `KnownData` and register its name here."""
 
-import os
 from typing import TYPE_CHECKING, Any
 
 from gphash.registry import Registry
 
 if TYPE_CHECKING:
-    from gphash.data.dataset import Dataset, KnownData, Progress
+    from gphash.data.dataset import DataDir, Dataset, KnownData, Progress
 
 DATA_SETS: Registry["KnownData"] = Registry(
     "data set",
@@ -19,7 +18,7 @@ DATA_SETS: Registry["KnownData"] = Registry(
 
 def load(
     name: str,
-    data_dir: str | os.PathLike[str] | None = None,
+    data_dir: "DataDir" = None,
     *,
     download: bool = True,
     progress: "Progress | None" = None,

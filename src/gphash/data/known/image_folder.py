@@ -15,14 +15,15 @@ that counts already. Files whose names begin with a dot are not part of the data
 import os
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gphash import files
 from gphash.data import dataset, downloads, pictures, tables
-from gphash.data.dataset import Dataset, Progress, Skipped, Split, checksum, file_digest
+from gphash.data.dataset import Content, Dataset, Progress, Skipped, Split, checksum, file_digest
+from gphash.data.descriptors.described import select
 from gphash.data.labels import tag_names
 from gphash.files import DataError
 
@@ -32,19 +33,6 @@ Candidate: TypeAlias = tuple[str, list[str]]
 """A file that should be a picture: its path in the folder, and the names of its class or tags."""
 
 
-class ImageFolder(NamedTuple):
-    """The pictures of a folder in a fixed order, what is known of them, and what was left out.
-
-    y are class labels, int64 [n], or tags, uint8 [n, c]; None if the folder has neither.
-    """
-
-    paths: tuple[Path, ...]
-    y: NDArray[Any] | None
-    classes: tuple[str, ...]
-    skipped: tuple[Skipped, ...]
-    checksum: str
-
-
 def load(
     folder: str | os.PathLike[str], *, progress: Progress | None = None, test_share: float = 0.2, seed: int = 0
 ) -> Dataset:
@@ -52,26 +40,18 @@ def load(
 
     Parameters
     ----------
-    folder
-        Of pictures.
     progress
         Called with the files done and in all.
     test_share, seed
         Which part of the pictures to test with, and what decides which ones.
-
-    Raises
-    ------
-    DataMissingError
-        If there is no such folder.
-    DataError
-        If the folder has fewer than two classes, or too few pictures, or if its tags do not match.
     """
     if not 0 < test_share < 1:
         raise ValueError(f"test_share={test_share!r}; give a number between 0 and 1.")
     folder = Path(folder).expanduser()
     found = read(folder, progress=progress)
-    y, n_rows = found.y, len(found.paths)
-    n_test = max(1, round(test_share * n_rows))
+    y, paths = found.y, found.images
+    assert paths is not None  # `read` found some
+    n_rows = len(paths)
     if y is None:
         raise DataError(f"{str(folder)!r} has no classes; make a subfolder of pictures for each, or a file {TAGS_FILE}")
     # Of every class one is left to train with; with tags, one in all.
@@ -84,15 +64,14 @@ def load(
     if n_rows <= n_kept:
         what = "one picture of each class" if y.ndim == 1 else "one picture"
         raise DataError(f"{str(folder)!r} has {what}; give more, to train and to test with")
-    n_test = min(n_test, n_rows - n_kept)
+    n_test = min(max(1, round(test_share * n_rows)), n_rows - n_kept)
     parts = dataset.split_by_class(y, n_test, seed) if y.ndim == 1 else dataset.split_at_random(n_rows, n_test, seed)
-    train, test = (Split(None, y[rows], [found.paths[row] for row in rows]) for rows in parts)
-    name = folder.resolve().name or "pictures"
-    features = "none yet: describe the images"
+    train, test = (Split(None, y[rows], select(paths, rows)) for rows in parts)
+    name, features = folder.resolve().name or "pictures", "none yet: describe the images"
     return Dataset(name, train, test, found.classes, features, found.checksum, "a folder of pictures", found.skipped)
 
 
-def read(folder: str | os.PathLike[str], *, progress: Progress | None = None) -> ImageFolder:
+def read(folder: str | os.PathLike[str], *, progress: Progress | None = None) -> Content:
     """List the pictures of a folder, with their classes or tags if it has any; arguments as for `load`."""
     pictures.pillow()
     folder = Path(folder)
@@ -135,7 +114,8 @@ def read(folder: str | os.PathLike[str], *, progress: Progress | None = None) ->
     elif kept[0][1]:
         classes = tuple(sorted({tags[0] for _, tags in kept}))
         y = np.array([classes.index(tags[0]) for _, tags in kept], dtype=np.int64)
-    return ImageFolder(tuple(path for path, _ in kept), y, classes, tuple(skipped), checksum(digests))
+    paths = [path for path, _ in kept]
+    return Content(None, y, classes, images=paths, skipped=tuple(skipped), checksum=checksum(digests))
 
 
 def _from_subfolders(folder: Path, skipped: list[Skipped]) -> Iterator[Candidate]:
@@ -150,9 +130,8 @@ def _from_subfolders(folder: Path, skipped: list[Skipped]) -> Iterator[Candidate
     is_empty = True
     for entry in here:
         if entry not in classes:
-            skipped.append(
-                Skipped(entry, f"{str(entry)!r} lies beside the classes' subfolders, so its class is unknown")
-            )
+            reason = f"{str(entry)!r} lies beside the classes' subfolders, so its class is unknown"
+            skipped.append(Skipped(entry, reason))
         elif entry.is_symlink():
             skipped.append(Skipped(entry, f"{str(entry)!r} is a link; put the folder itself there"))
             continue

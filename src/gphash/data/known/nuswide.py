@@ -13,7 +13,6 @@ or, without the official split, ``Low_Level_Features/BoW_int.dat`` and ``Groundt
 """
 
 import hashlib
-import os
 import re
 from pathlib import Path
 from typing import TypeAlias
@@ -23,7 +22,7 @@ from numpy.typing import NDArray
 
 from gphash.arrays import Indices
 from gphash.data import downloads
-from gphash.data.dataset import Dataset, KnownData, Progress, Split, checksum, file_digest, split_at_random
+from gphash.data.dataset import DataDir, Dataset, KnownData, Progress, Split, checksum, file_digest, split_at_random
 from gphash.data.descriptors import bag_of_words
 from gphash.files import DataError
 
@@ -47,7 +46,7 @@ _Part: TypeAlias = tuple[str, str, int]
 
 
 def load(
-    data_dir: str | os.PathLike[str] | None = None,
+    data_dir: DataDir = None,
     *,
     download: bool = True,
     progress: Progress | None = None,
@@ -69,14 +68,15 @@ def load(
     del download
     root = _root(downloads.data_dir(data_dir))
     named = [root / name for name in CONCEPTS if (root / name).is_file()]
+    official, whole = _layouts()
     if not named:
-        raise _missing(root, [CONCEPTS[0], *_absent(root, _official(), ("<concept>",))])
+        raise _missing(root, [CONCEPTS[0], *_absent(root, official, ("<concept>",))])
     digests: dict[str, str] = {}
     concepts = _concepts(named[0], digests)
-    parts = _official()
-    if absent := _absent(root, parts, concepts):
-        parts = _whole()
-        if _absent(root, parts, concepts):
+    parts = official
+    if absent := _absent(root, official, concepts):
+        parts = whole
+        if _absent(root, whole, concepts):
             raise _missing(root, absent)
     splits = []
     done, n_files = 0, len(parts) * (1 + len(concepts))
@@ -89,31 +89,30 @@ def load(
             done += 1
             if progress is not None:
                 progress(done, n_files)
-        splits.append(Split(X, y))
+        splits.append((X, y))
     if len(splits) == 1:
-        (whole,) = splits
-        splits = [_chosen(whole, rows) for rows in split_at_random(whole.n_rows, N_TEST, SEED)]
-    train, test = splits
+        ((X, y),) = splits
+        splits = [(X[rows], y[rows]) for rows in split_at_random(len(y), N_TEST, SEED)]
+    (X, y), (X_test, y_test) = splits
     if paper_test:
-        test = _paper_test(train, test)
+        rows = _paper_rows(y, y_test)
+        X_test, y_test = X_test[rows], y_test[rows]
     features = f"square roots of the frequencies of {N_WORDS} SIFT words"
-    return Dataset(NAME, train, test, concepts, features, checksum(digests), SOURCE)
+    return Dataset(NAME, Split(X, y), Split(X_test, y_test), concepts, features, checksum(digests), SOURCE)
 
 
 def _root(folder: Path) -> Path:
     return folder / NAME if (folder / NAME).is_dir() else folder
 
 
-def _official() -> list[_Part]:
+def _layouts() -> tuple[list[_Part], list[_Part]]:
+    """The files of the two parts of the official split, and those of the whole."""
     labels = "Groundtruth/TrainTestLabels/Labels_{}_"
-    return [
+    official = [
         (f"Low_Level_Features/BoW_{part}_int.dat", f"{labels}{part}.txt", size)
         for part, size in (("Train", N_TRAIN), ("Test", N_TEST))
     ]
-
-
-def _whole() -> list[_Part]:
-    return [("Low_Level_Features/BoW_int.dat", "Groundtruth/AllLabels/Labels_{}.txt", N_TRAIN + N_TEST)]
+    return official, [("Low_Level_Features/BoW_int.dat", "Groundtruth/AllLabels/Labels_{}.txt", N_TRAIN + N_TEST)]
 
 
 def _missing(root: Path, files: list[str]) -> downloads.DataMissingError:
@@ -172,27 +171,23 @@ def _labels(path: Path, n_rows: int, digests: dict[str, str]) -> NDArray[np.uint
     return labels
 
 
-def _chosen(split: Split, rows: Indices) -> Split:
-    assert split.X is not None
-    return Split(split.X[rows], split.y[rows])
-
-
-def _paper_test(train: Split, test: Split) -> Split:
+def _paper_rows(train: NDArray[np.uint8], test: NDArray[np.uint8]) -> Indices:
+    """Rows of the paper's test set, by the tags to train and to test with."""
     # Stable, so that of equally frequent concepts the first in the list are taken.
-    frequent = np.argsort(-train.y.sum(axis=0, dtype=np.int64), kind="stable")[:N_PAPER_CONCEPTS]
-    rows = np.flatnonzero(test.y[:, frequent].any(axis=1))
+    frequent = np.argsort(-train.sum(axis=0, dtype=np.int64), kind="stable")[:N_PAPER_CONCEPTS]
+    rows = np.flatnonzero(test[:, frequent].any(axis=1))
     if len(rows) < N_PAPER_TEST:
         raise DataError(
             f"{len(rows)} photographs of the test set have one of the {N_PAPER_CONCEPTS} most frequent concepts; the "
             f"paper's test set needs {N_PAPER_TEST}: give the whole data set"
         )
-    return _chosen(test, np.sort(np.random.default_rng(SEED).choice(rows, N_PAPER_TEST, replace=False)))
+    return np.sort(np.random.default_rng(SEED).choice(rows, N_PAPER_TEST, replace=False))
 
 
 def _is_there(folder: Path) -> bool:
     root = _root(folder)
     concepts = any((root / name).is_file() for name in CONCEPTS)
-    return concepts and not (_absent(root, _official(), ()) and _absent(root, _whole(), ()))
+    return concepts and not all(_absent(root, parts, ()) for parts in _layouts())
 
 
 KNOWN = KnownData(load, f"download it by hand from {PAGE}", _is_there)

@@ -4,20 +4,19 @@ A point of class k ∈ {0, 1, 2, 3} has the radius r, uniform in [0.4, 2], and t
 ε ~ N(0, 0.15²). The arms wind around each other, so that each of two bits has to be a curve.
 """
 
-import os
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gphash.data.dataset import Dataset, KnownData, Progress, Split, array_checksum
+from gphash.data.dataset import DataDir, Dataset, KnownData, Progress, Split, array_checksum
 
 N_PER_CLASS = 50
 CLASSES = ("first arm", "second arm", "third arm", "fourth arm")
 
 
 def load(
-    data_dir: str | os.PathLike[str] | None = None,
+    data_dir: DataDir = None,
     *,
     download: bool = True,
     progress: Progress | None = None,
@@ -26,12 +25,7 @@ def load(
 ) -> Dataset:
     """Draw 200 points to train with, those of the figure, and as many others to test with; nothing is read.
 
-    Parameters
-    ----------
-    n_per_class
-        Points of each class, in either split.
-    seed
-        Decides which.
+    `n_per_class` are the points of each class, in either split, and `seed` decides which.
     """
     del data_dir, download, progress
     arrays: dict[str, NDArray[np.generic]] = {}
@@ -41,8 +35,8 @@ def load(
         X = points.astype(np.float32)
         arrays |= {f"{name}/X": X, f"{name}/y": y}
         splits.append(Split(X, y, None))
-    source = f"drawn from seed {seed}"
-    return Dataset("toy", splits[0], splits[1], CLASSES, "coordinates in the plane", array_checksum(arrays), source)
+    digest, source = array_checksum(arrays), f"drawn from seed {seed}"
+    return Dataset("toy", splits[0], splits[1], CLASSES, "coordinates in the plane", digest, source)
 
 
 def pinwheel(

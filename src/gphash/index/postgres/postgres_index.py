@@ -17,10 +17,9 @@ from gphash.index.backends import Ball, Index, Neighbours, Stats
 from gphash.index.contents import Allowed
 from gphash.index.hamming_index import HammingIndex
 from gphash.index.postgres import queries, relations
-from gphash.index.postgres.database import READING, WRITING, IsolationLevel, KnownError, Server, StoreError
+from gphash.index.postgres.database import READING, WRITING, IsolationLevel, KnownError, Progress, Server, StoreError
 from gphash.index.postgres.queries import Sizes
 from gphash.index.postgres.relations import Condition, Meta, Options, Tables, View
-from gphash.index.postgres.wire import Progress
 from gphash.index.rankings import EXPECTED, HAMMING, Ranking
 
 FRESH = 60.0  # seconds that an estimate of the number of codes holds
@@ -175,27 +174,23 @@ class PostgresIndex(Index):
         return Stats(int(n_items), int(n_codes), int(largest), n_items / n_codes if n_codes else 0.0, int(size))
 
     def _search(
-        self,
-        ranking: Ranking,
-        asked: NDArray[Any],
-        k: int,
-        allowed: Allowed | None,
-        n_jobs: int | None,
-        **narrowed: Any,
+        self, ranking: Ranking, asked: NDArray[Any], k: int, allowed: Allowed | None, n_jobs: int | None, **more: Any
     ) -> Neighbours:
-        condition = self._condition(**narrowed)
+        condition = self._condition(**more)
         if allowed is not None or ranking not in (HAMMING, EXPECTED):
             return self._among(allowed, condition)._search(ranking, asked, k, None, n_jobs)
         with self.view(READING if ranking is EXPECTED else _level(len(asked)), condition) as view:
             sizes = self._believed(view)
             if ranking is HAMMING:
-                return Neighbours(*queries.together(view, [queries.nearest(view, sizes, one, k) for one in asked], k))
+                found = [queries.nearest(view, sizes, query, k) for query in asked]
+                return Neighbours(*queries.together(view, found, k))
             # Likely codes are looked up in the order of their distance. When that meets mostly codes that nobody has,
             # the distinct codes are read, all of them, and ranked here.
             uncertain = rankings.uncertain(asked)
             rank = cache(lambda: queries.ranker(view))
-            both = zip(uncertain.modes, uncertain.weights, strict=True)
-            ids, costs = queries.together(view, [queries.likeliest(view, sizes, *one, k, rank) for one in both], k)
+            modes = zip(uncertain.modes, uncertain.weights, strict=True)
+            found = [queries.likeliest(view, sizes, mode, weights, k, rank) for mode, weights in modes]
+            ids, costs = queries.together(view, found, k)
         return Neighbours(ids, uncertain.distances(costs))
 
     def _within(

@@ -18,10 +18,10 @@ from gphash.index import buckets as bucketing
 from gphash.index import checks, engines
 from gphash.index.contents import Allowed, Filter, Where, resolve
 from gphash.index.engines import WORD
+from gphash.index.postgres import database
 from gphash.index.postgres import relations as sql
-from gphash.index.postgres import wire
+from gphash.index.postgres.database import Octets, Progress
 from gphash.index.postgres.relations import View
-from gphash.index.postgres.wire import Octets, Progress
 
 PAGE = 1 << 20  # rows of a statement
 FIRST = np.iinfo(np.int64).min
@@ -53,8 +53,7 @@ class Sizes(NamedTuple):
 
 def items(view: View) -> tuple[Octets, Numbers]:
     """All items that pass the condition, ids ascending."""
-    ids, codes = _pages(view, sql.READ_ITEMS, FIRST, lambda last: int(last[0]))
-    return _in_order(view, ids, codes)
+    return _in_order(view, *_pages(view, sql.READ_ITEMS, FIRST))
 
 
 def some(view: View, ids: Numbers, template: str = sql.READ_SOME) -> tuple[Octets, Numbers]:
@@ -79,10 +78,10 @@ def among(view: View, allowed: Allowed) -> tuple[Octets, Numbers]:
 def _in_order(view: View, ids: Numbers | None, codes: NDArray[Any] | None) -> tuple[Octets, Numbers]:
     numbers = np.empty(0, np.int64) if ids is None else ids
     order = np.argsort(numbers)
-    return wire.packed_of(codes, view.n_bits)[order], numbers[order]
+    return database.packed_of(codes, view.n_bits)[order], numbers[order]
 
 
-def _pages(view: View, template: str, first: Any, start: Callable[[NDArray[Any]], Any]) -> list[NDArray[Any]]:
+def _pages(view: View, template: str, first: int | str) -> list[NDArray[Any]]:
     """Two columns of a statement that reads in the order of the first; every page begins with the last row."""
     pages: list[tuple[NDArray[Any], ...]] = []
     while True:
@@ -92,7 +91,8 @@ def _pages(view: View, template: str, first: Any, start: Callable[[NDArray[Any]]
         pages.append(tuple(column[1:] if pages else column for column in page))
         if len(page[0]) < PAGE:
             return [np.concatenate(columns) for columns in zip(*pages, strict=True)]
-        first = start(page[0][-1:])
+        last = page[0][-1]
+        first = engines.as_text(last[None], view.n_bits)[0] if last.ndim else int(last)
 
 
 # Searching
@@ -106,7 +106,7 @@ def nearest(view: View, known: Sizes, query: Octets, k: int) -> Rows:
         found = _looked_up(view, query, radius, k)
         if _n_ids(found) >= k:
             return found
-    wanted = wire.code(query, view.n_bits)
+    wanted = database.code(query, view.n_bits)
     if view.condition is not None or not known.is_shared:
         return view.rows(sql.SCAN, wanted=wanted, k=k)
     return view.rows(sql.NEAREST, hit=sql.HIT_ALL, wanted=wanted, k=k, otherwise=view.n_bits)
@@ -116,7 +116,7 @@ def ball(view: View, known: Sizes, query: Octets, radius: int) -> Rows:
     """What is within a radius of a packed query, [bytes]."""
     if is_worth_it(radius, view.n_bits, known.n_codes):
         return _looked_up(view, query, radius, None)
-    wanted = wire.code(query, view.n_bits)
+    wanted = database.code(query, view.n_bits)
     if view.condition is not None or not known.is_shared:
         return view.rows(sql.SCAN_BALL, wanted=wanted, radius=radius)
     return view.rows(sql.ALL_OF, hit=sql.HIT_BALL, wanted=wanted, radius=radius, k=None)
@@ -124,12 +124,14 @@ def ball(view: View, known: Sizes, query: Octets, radius: int) -> Rows:
 
 def _looked_up(view: View, query: Octets, radius: int, k: int | None) -> Rows:
     """What is within a radius, found by parts of its codes; with k, what holds the k nearest, or less if there is."""
-    values: dict[str, Any] = {"wanted": wire.code(query, view.n_bits), "radius": radius, "k": k}
+    values: dict[str, Any] = {"wanted": database.code(query, view.n_bits), "radius": radius, "k": k}
     asked = values_of(packing.unpack(query[None], view.n_bits)[0], radius)
     for number, ((_, length), numbers) in enumerate(zip(sql.parts(view.n_bits), asked, strict=True)):
         # A part of a bigint is a number, too, and one of a bit string is a shorter one.
         bits = view.n_bits > WORD
-        values[f"part_{number}"] = wire.bit_strings(engines.from_bigint(numbers, length), length) if bits else numbers
+        values[f"part_{number}"] = (
+            database.bit_strings(engines.from_bigint(numbers, length), length) if bits else numbers
+        )
     if k is None or view.condition is not None:
         return view.rows(sql.ALL_OF, hit=sql.HIT_NEAR, **values)
     return view.rows(sql.NEAREST, hit=sql.HIT_NEAR, otherwise=-1, **values)
@@ -137,7 +139,7 @@ def _looked_up(view: View, query: Octets, radius: int, k: int | None) -> Rows:
 
 def _held(view: View, codes: Octets, costs: Numbers, k: int) -> Rows:
     """Items that have certain packed codes, [n, bytes], of each the k first."""
-    return view.rows(sql.ALL_OF, hit=sql.HIT_PROBED, codes=wire.elements(codes, view.n_bits), costs=costs, k=k)
+    return view.rows(sql.ALL_OF, hit=sql.HIT_PROBED, codes=database.elements(codes, view.n_bits), costs=costs, k=k)
 
 
 def likeliest(view: View, known: Sizes, mode: Octets, weights: Numbers, k: int, rank: Callable[[], Rank]) -> Rows:
@@ -146,14 +148,12 @@ def likeliest(view: View, known: Sizes, mode: Octets, weights: Numbers, k: int, 
     `mode` is the likeliest code, packed, [bytes], and `weights` are the costs of bits that differ from it, [m].
     """
     there: Rows = []
-    if not k:
-        return there
-    if k <= known.n_codes // WORTH:
+    if 0 < k <= known.n_codes // WORTH:
         for codes, costs in batches(mode, weights, min(LEAST + known.n_codes // SHARE, MOST)):
             there += _held(view, codes, costs, k)
             if _n_ids(there) >= k:
                 return there
-    return rank()(mode, weights, k)
+    return rank()(mode, weights, k) if k else []
 
 
 def ranker(view: View) -> Rank:
@@ -162,19 +162,15 @@ def ranker(view: View) -> Rank:
 
     n_bits = view.n_bits
     if view.condition is None:
-        first = FIRST if n_bits <= WORD else "0" * n_bits
-        found, counts = _pages(
-            view, sql.READ_CODES, first, lambda last: wire.code(wire.packed_of(last, n_bits)[0], n_bits)
-        )
-        packed = wire.packed_of(found, n_bits)
+        found, counts = _pages(view, sql.READ_CODES, FIRST if n_bits <= WORD else "0" * n_bits)
+        packed = database.packed_of(found, n_bits)
     else:
         packed, ids = items(view)
         counts = np.ones(len(ids), np.int64)
     whole = bucketing.group(bucketing.to_words(packed, n_bits), np.arange(len(packed)))
-    if len(packed):
-        counts = np.add.reduceat(counts[whole.ids], whole.starts[:-1].astype(np.int64))
+    counts = bucketing.sums(whole, counts)
     arrays = whole.codes, whole.starts, whole.ids, np.empty(0, bool), counts, whole.same, whole.value
-    chosen, costs = np.empty(whole.n_codes, np.int32), np.empty(whole.n_codes, np.int64)
+    chosen, costs = np.empty(len(counts), np.int32), np.empty(len(counts), np.int64)
 
     def rank(mode: Octets, weights: Numbers, k: int) -> Rows:
         most = min(k, int(counts.sum()))
@@ -288,8 +284,8 @@ def create(view: View, model: str | None, packed: Octets, ids: Numbers, progress
     for template in sql.CREATE:
         view.rows(template)
     view.rows(sql.WRITE_META, version=sql.VERSION, n_bits=view.n_bits, model=model)
-    view.copy(sql.LOAD_ITEMS, wire.rows((ids, wire.elements(packed, view.n_bits)), progress))
-    view.copy(sql.LOAD_CODES, wire.rows(_counted(packed, view.n_bits), progress))
+    view.copy(sql.LOAD_ITEMS, database.rows((ids, database.elements(packed, view.n_bits)), progress))
+    view.copy(sql.LOAD_CODES, database.rows(_counted(packed, view.n_bits), progress))
     for template in sql.indexes(view.n_bits):
         view.rows(template)
 
@@ -303,7 +299,7 @@ def refuse_known(view: View, ids: Numbers) -> None:
 def add(view: View, packed: Octets, ids: Numbers) -> None:
     """Add items whose ids are new, and count them."""
     order = np.argsort(ids)
-    view.copy(sql.COPY, wire.rows((ids[order], wire.elements(packed[order], view.n_bits)), None))
+    view.copy(sql.COPY, database.rows((ids[order], database.elements(packed[order], view.n_bits)), None))
     codes, sizes = _counted(packed, view.n_bits)
     view.rows(sql.COUNT_UP, codes=codes, sizes=sizes)
 
@@ -322,4 +318,4 @@ def _counted(packed: Octets, n_bits: int) -> tuple[NDArray[Any], Numbers]:
     if n_bits <= WORD:
         return np.unique(engines.as_bigint(packed, n_bits), return_counts=True)
     codes, sizes = np.unique(packed, axis=0, return_counts=True)
-    return wire.bit_strings(codes, n_bits), sizes
+    return database.bit_strings(codes, n_bits), sizes

@@ -16,7 +16,7 @@ import numpy as np
 
 from gphash.container import FormatError
 from gphash.index.engines import WORD
-from gphash.index.postgres import wire
+from gphash.index.postgres import database
 from gphash.index.postgres.database import Connection, Int8, sql
 
 VERSION = 2
@@ -176,7 +176,7 @@ class Meta(NamedTuple):
     @property
     def column(self) -> str:
         """Type of the column of codes."""
-        return wire.column(self.n_bits)
+        return database.column(self.n_bits)
 
 
 class Condition(NamedTuple):
@@ -228,7 +228,7 @@ def _composed(tables: Tables, n_bits: int, template: str, hit: str, where: str |
         quoted = sql.Identifier(*(part.replace("%", "%%") for part in name))
         known |= {key: quoted, f"{key}_name": sql.Literal(quoted.as_string(None))}
     near = " OR ".join(f"({_part(n_bits, number)}) = ANY(%(part_{number})s)" for number in range(len(parts(n_bits))))
-    texts = {"column": wire.column(n_bits), "named_items": NAMED_ITEMS, "distance": _distance(n_bits, "code")}
+    texts = {"column": database.column(n_bits), "named_items": NAMED_ITEMS, "distance": _distance(n_bits, "code")}
     texts |= {"scanned": _distance(n_bits, "gphash_code"), "near": f"({near})"}
     texts |= {"hit": hit, "where": where or "", "filter": "true" if where is None else EXISTS, "all": template}
     for key, text in texts.items():
