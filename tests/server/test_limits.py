@@ -324,8 +324,16 @@ class TestLargeJson:
 
     @pytest.mark.parametrize("body", [WRONG, b'{"features":[' + b'[""],' * 300_000 + b"[]]}", NAMES])
     def test_one_fault_is_enough(self, body, monkeypatch):
-        counts, told = [], questions._refusal
-        monkeypatch.setattr(questions, "_refusal", lambda error: (counts.append(error.error_count()), told(error))[1])
+        counts, validate = [], questions.EncodeJson.model_validate
+
+        def counted(given):
+            try:
+                return validate(given)
+            except questions.ValidationError as error:
+                counts.append(error.error_count())
+                raise
+
+        monkeypatch.setattr(questions.EncodeJson, "model_validate", counted)
         with pytest.raises(Refusal) as caught:
             questions.from_json(questions.EncodeJson, body, 1_000_000, 1_000_000)
         assert caught.value.status == 422

@@ -20,8 +20,6 @@ DRAWINGS = (".png", ".svg", ".pdf")
 DRAWN = 512  # pixels of the longer side that a drawn picture keeps at least
 
 QUERY = "A picture, a file .npy of one or more rows, id:7, or random."
-QueryText = Annotated[str, Argument(metavar="QUERY", help=QUERY)]
-Label = Annotated[str | None, Option("--label", help="Only items of this class.")]
 Show = Annotated[Path | None, Option(help="Draw the neighbours in this file: .png, .svg or .pdf; needs matplotlib.")]
 RandomSeed = Annotated[
     int | None, options.whole("--seed", least=0, help="Seed of the random item, to get the same again.")
@@ -29,11 +27,9 @@ RandomSeed = Annotated[
 ROWS = 8192  # encoded between two signs of progress
 
 CODES = "A file .npy, or .npz with probabilities; DATA-codes.npy if not given. For blocks a folder, DATA-codes."
-CodesOutput = Annotated[Path | None, options.output(CODES)]
 IndexOutput = Annotated[
     Path | None, options.output("The index; DATA.index if not given. For blocks a folder, DATA-index.")
 ]
-Probabilities = Annotated[bool, Option("--probabilities", "-p", help="P(bit = 1) as well, in a file .npz.")]
 DiscardAdded = Annotated[bool, Option("--discard-added", help="Replace an index even if added items get lost.")]
 
 
@@ -45,8 +41,8 @@ DiscardAdded = Annotated[bool, Option("--discard-added", help="Replace an index 
 def encode(
     model: Model,
     data: Data,
-    path: CodesOutput = None,
-    probabilities: Probabilities = False,
+    path: Annotated[Path | None, options.output(CODES)] = None,
+    probabilities: Annotated[bool, Option("--probabilities", "-p", help="P(bit = 1) as well, in a file .npz.")] = False,
     executor: Cluster = None,
     n_jobs: Threads = -1,
     data_dir: DataDir = None,
@@ -160,11 +156,11 @@ def _in_bulk(kind: str, model: Path, data: str, output: Path | None, cluster: st
 )
 def search(
     path: Index,
-    query: QueryText,
+    query: Annotated[str, Argument(metavar="QUERY", help=QUERY)],
     k: K = 10,
     ranking: Ranking = "hamming",
     radius: Radius = None,
-    allowed: Label = None,
+    allowed: Annotated[str | None, Option("--label", help="Only items of this class.")] = None,
     show: Show = None,
     model: ModelPath = None,
     pictures: Pictures = None,

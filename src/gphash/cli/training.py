@@ -18,15 +18,7 @@ RANKED_BY = {"hamming": "Hamming distance", "expected": "expected Hamming distan
 METHOD = f"One of {', '.join(methods.METHODS)}."
 STORED = "Search among these rows; else among the other rows of DATA."
 
-Bits = Annotated[int, whole("--bits", "-b", help="Length of a code.")]
-Method = Annotated[str, Option("--method", "-m", help=METHOD, autocompletion=options.complete_method)]
-ModelOutput = Annotated[Path | None, output("The model; DATA-BITS.gph if not given. A model there is replaced.")]
 Checkpoint = Annotated[Path | None, Option(help="File that keeps the state of training, to go on if interrupted.")]
-Verbose = Annotated[bool, Option("--verbose", "-v", help="Tell more about what is done.")]
-Stored = Annotated[str | None, Option(metavar="DATA", help=STORED)]
-ReportOutput = Annotated[Path | None, output("The report; MODEL-report.json if not given.")]
-Plots = Annotated[Path | None, Option(help="Folder to draw figures in; needs matplotlib.")]
-BallRadius = Annotated[int, whole("--radius", least=0, help="Radius of the ball in which precision is measured.")]
 
 
 @app.command(
@@ -38,9 +30,9 @@ BallRadius = Annotated[int, whole("--radius", least=0, help="Radius of the ball 
 )
 def fit(
     data: Data,
-    n_bits: Bits = 32,
-    method: Method = "gph",
-    path: ModelOutput = None,
+    n_bits: Annotated[int, whole("--bits", "-b", help="Length of a code.")] = 32,
+    method: Annotated[str, Option("--method", "-m", help=METHOD, autocompletion=options.complete_method)] = "gph",
+    path: Annotated[Path | None, output("The model; DATA-BITS.gph if not given. A model there is replaced.")] = None,
     option: Set = None,
     checkpoint: Checkpoint = None,
     descriptor: Describe = None,
@@ -48,7 +40,7 @@ def fit(
     random_state: Seed = 0,
     n_jobs: Threads = -1,
     data_dir: DataDir = None,
-    verbose: Verbose = False,
+    verbose: Annotated[bool, Option("--verbose", "-v", help="Tell more about what is done.")] = False,
 ) -> None:
     """Learn codes from rows, and write the model.
 
@@ -152,10 +144,10 @@ def _tell_fit(hasher: "Hasher", told: dict[str, Any], verbose: bool) -> None:
 def evaluate(
     model: Model,
     data: Data,
-    stored: Stored = None,
-    path: ReportOutput = None,
-    plots: Plots = None,
-    radius: BallRadius = 2,
+    stored: Annotated[str | None, Option(metavar="DATA", help=STORED)] = None,
+    path: Annotated[Path | None, output("The report; MODEL-report.json if not given.")] = None,
+    plots: Annotated[Path | None, Option(help="Folder to draw figures in; needs matplotlib.")] = None,
+    radius: Annotated[int, whole("--radius", least=0, help="Radius of the ball in which precision is measured.")] = 2,
     n_jobs: Threads = -1,
     data_dir: DataDir = None,
 ) -> None:

@@ -88,7 +88,7 @@ def search(
     else:
         given = [question.features or []] if isinstance(question, SearchJson) else None
         features = _features(collection, given, picture, settings)
-        with _about_features():
+        with _refusing("features"):
             query = collection.query(features=features[0])
     encoded = time.perf_counter()
     _check_options(collection, query, question, settings)
@@ -126,7 +126,7 @@ def encode(
     """Codes of rows, or of a picture."""
     given = question.features if isinstance(question, EncodeJson) else None
     features = _features(collection, given, picture, settings)
-    with _about_features():
+    with _refusing("features"):
         packed, chances = collection.encode(features)
     codes, bits = [code.tobytes().hex() for code in packed], bits_of(packed, collection.n_bits)
     return to_json({"codes": codes, "bits": bits, "probabilities": _rounded(chances)})
@@ -134,23 +134,18 @@ def encode(
 
 def add(collection: Collection, question: ItemJson | ItemForm, picture: bytes, settings: ServiceSettings) -> bytes:
     """A new item by its features or its picture."""
-    given: dict[str, Any]
+    given: dict[str, Any] = {"picture": picture, "max_pixels": settings.max_picture_pixels}
+    tags = question.tags
     if isinstance(question, ItemJson):
-        given, tags = {"features": _features(collection, [question.features], b"", settings)[0]}, question.tags
+        given = {"features": _features(collection, [question.features], b"", settings)[0]}
     else:
         _check_descriptor(collection)
-        pictures.check(picture, settings.max_picture_pixels)
-        given = {"picture": picture, "max_pixels": settings.max_picture_pixels}
-        parts = None if question.tags is None else question.tags.split(";")
-        tags = None if parts is None else [tag for part in parts if (tag := part.strip())]
+    if isinstance(tags, str):
+        tags = [tag for part in tags.split(";") if (tag := part.strip())]
     if question.label is not None and tags is not None:
         raise wrong("tags: give either a label or tags.", "tags")
-    try:
+    with _refusing():
         return to_json(collection.add(label=question.label, tags=tags, id=question.id, **given)._asdict())
-    except (KnownItemError, pictures.PictureError):
-        raise
-    except ValueError as error:
-        raise wrong(str(error)) from None
 
 
 def described(collection: Collection, content: bytes, settings: ServiceSettings) -> NDArray[np.float64]:
@@ -176,12 +171,14 @@ def _check_descriptor(collection: Collection) -> None:
 
 
 @contextlib.contextmanager
-def _about_features() -> Iterator[None]:
-    """Answer what a collection says of features, such as that they are too large."""
+def _refusing(argument: str | None = None) -> Iterator[None]:
+    """Answer what a collection says of what it was given, such as that features are too large."""
     try:
         yield
+    except (KnownItemError, pictures.PictureError):
+        raise
     except ValueError as error:
-        raise wrong(str(error), "features") from None
+        raise wrong(str(error), argument) from None
 
 
 def _check_options(collection: Collection, query: Query, options: SearchForm, settings: ServiceSettings) -> None:

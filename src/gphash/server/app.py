@@ -89,7 +89,7 @@ class Service:
                 pool.shutdown(wait=False, cancel_futures=True)
             # Threads that outlast the time for finishing still use the collection; it ends with the process.
             if not self.unfinished:
-                self.shelf.close()
+                self.shelf.collection.close()
 
     async def _warm(self) -> None:
         collection = self.shelf.collection
@@ -120,19 +120,9 @@ class Service:
         future.add_done_callback(self.unfinished.discard)
         return await asyncio.wrap_future(future)
 
-    async def answer(
-        self, make: Callable[[Collection], bytes], status: int = 200, pool: ThreadPoolExecutor | None = None
-    ) -> Response:
-        """The answer that a thread makes from the current collection."""
-        collection = self.shelf.collection
-        return _json(await self.do(pool or self.at_work, lambda: make(collection)), status)
-
-    async def body(self, request: Request, n_rows: int) -> bytes:
-        """A body of JSON with at most so many rows: unpacked, a longer one could be very much larger."""
-        n_numbers = n_rows * self.shelf.collection.model.n_features
-        return await questions.read(
-            request, min(self.settings.max_body_bytes, BESIDE_NUMBERS + NUMBER_BYTES * n_numbers)
-        )
+    async def answer(self, make: Callable[..., bytes], *given: Any) -> Response:
+        """What a thread makes of the current collection, and of what is given."""
+        return _json(await self.do(self.at_work, functools.partial(make, self.shelf.collection, *given)))
 
     async def ask(
         self,
@@ -145,13 +135,16 @@ class Service:
         """The answer to a body of JSON, or to a form with a picture, of these kinds."""
         in_json, in_form = kinds
         if questions.kind_of(request) == JSON:
-            body = await self.body(request, n_rows)
-
-            def read(collection: Collection) -> bytes:
-                question = questions.from_json(in_json, body, collection.model.n_features, n_rows)
-                return make(collection, question, b"", self.settings)
-
-            return await self.answer(read, status)
+            # Of so many rows: unpacked, a longer body could be very much larger.
+            needed = BESIDE_NUMBERS + NUMBER_BYTES * n_rows * self.shelf.collection.model.n_features
+            body = await questions.read(request, min(self.settings.max_body_bytes, needed))
+            collection = self.shelf.collection
+            read = functools.partial(questions.from_json, in_json, body, collection.model.n_features, n_rows)
+            question = read() if in_json is SearchJson and len(body) <= SMALL_BODY else None
+            if question is not None and _is_quick(collection, question):
+                return _json(make(collection, question, b"", self.settings))
+            made = await self.do(self.at_work, lambda: make(collection, question or read(), b"", self.settings))
+            return _json(made, status)
         content = await questions.read(request, self.settings.max_body_bytes)
         # A picture takes a place in the queue when it has arrived completely.
         if self._uploads >= self.settings.upload_threads + self.settings.upload_queue:
@@ -161,9 +154,8 @@ class Service:
         try:
             picture, fields = await questions.form_of(request, content)
             question = questions.from_form(in_form, fields)
-            return await self.answer(
-                lambda collection: make(collection, question, picture, self.settings), status, self.at_uploads
-            )
+            ask = functools.partial(make, self.shelf.collection, question, picture, self.settings)
+            return _json(await self.do(self.at_uploads, ask), status)
         finally:
             self._uploads -= 1
 
@@ -234,12 +226,12 @@ def _add_items(app: FastAPI, service: Service) -> None:
     @app.get("/collection", responses=schemas.responses(model=schemas.CollectionAnswer))
     async def summary() -> Response:
         """What there is to search in."""
-        return await service.answer(lambda collection: answers.summary(collection, settings))
+        return await service.answer(answers.summary, settings)
 
     @app.get("/collection/buckets", responses=schemas.responses(422, model=schemas.BucketsAnswer))
     async def buckets(n: BucketCount = 12, samples: SampleCount = 8) -> Response:
         """The fullest codes."""
-        return await service.answer(lambda collection: answers.buckets(collection, n, samples))
+        return await service.answer(answers.buckets, n, samples)
 
     @app.get("/items/random", responses=schemas.responses(404, model=schemas.ItemAnswer))
     async def random_item() -> Response:
@@ -249,7 +241,7 @@ def _add_items(app: FastAPI, service: Service) -> None:
     @app.get("/items/{id}", responses=schemas.responses(404, 422, model=schemas.ItemAnswer))
     async def item(id: Id) -> Response:
         """One item."""
-        return await service.answer(lambda collection: answers.item(collection, id))
+        return await service.answer(answers.item, id)
 
     @app.get(
         "/items/{id}/image",
@@ -297,19 +289,7 @@ def _add_questions(app: FastAPI, service: Service) -> None:
     )
     async def search(request: Request) -> Response:
         """The nearest items of an item, of features, or of a picture."""
-        if questions.kind_of(request) != JSON:
-            return await service.ask(request, (SearchJson, SearchForm), find)
-        body = await service.body(request, 1)
-
-        def read(collection: Collection) -> SearchJson:
-            return questions.from_json(SearchJson, body, collection.model.n_features)
-
-        if len(body) > SMALL_BODY:
-            return await service.answer(lambda collection: find(collection, read(collection), b"", settings))
-        collection = service.shelf.collection
-        question = read(collection)
-        ask = functools.partial(find, collection, question, b"", settings)
-        return _json(ask() if _is_quick(collection, question) else await service.do(service.at_work, ask))
+        return await service.ask(request, (SearchJson, SearchForm), find)
 
     @app.post(
         "/encode", responses=schemas.responses(*with_body, model=schemas.CodesAnswer), openapi_extra=taken["encode"]
@@ -341,5 +321,4 @@ async def _http_error(_: Request, error: Any) -> Response:
 
 async def _bad_parameter(_: Request, error: Any) -> Response:
     first = error.errors()[0]
-    argument = str(first["loc"][-1])
-    raise failures.wrong(f"{argument}: {first['msg'].removeprefix('Value error, ')}.", argument)
+    raise questions.refusal(first["msg"], first["loc"][1:])  # without "path" or "query"

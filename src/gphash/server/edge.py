@@ -161,14 +161,18 @@ class Visit:
             return
         most = self._settings.max_unread
         self._check_room("bodies", self._metrics.arriving < most, f"{most} bodies are on their way")
-        self._metrics.arriving += 1
-        self._arriving = True
+        self._count(arriving=True)
 
     def _begin(self) -> None:
         most = self._settings.max_in_work
         self._check_room("in_work", self._metrics.in_work < most, f"{most} requests are being worked on")
-        self._metrics.in_work += 1
-        self._working = True
+        self._count(working=True)
+
+    def _count(self, arriving: bool = False, working: bool = False) -> None:
+        """Take the places that are said, and give back all others."""
+        self._metrics.arriving += arriving - self._arriving
+        self._metrics.in_work += working - self._working
+        self._arriving, self._working = arriving, working
 
     def _check_room(self, reason: str, is_room: bool, message: str) -> None:
         if not is_room:
@@ -177,10 +181,9 @@ class Visit:
 
     def leave(self) -> None:
         """Give back what was taken."""
-        self._metrics.in_work -= self._working
-        self._metrics.arriving -= self._arriving
+        self._count()
         self._metrics.body_bytes -= self._n_bytes
-        self._n_bytes, self._working, self._arriving = 0, False, False
+        self._n_bytes = 0
 
     async def receive(self) -> Message:
         """The next message of the client."""
@@ -199,8 +202,7 @@ class Visit:
         self._check_room("bodies", self._metrics.body_bytes <= most, f"there are more than {most} bytes of bodies")
         if not message.get("more_body", False):
             self._has_come = True
-            self._metrics.arriving -= self._arriving
-            self._arriving = False
+            self._count()
             if message["type"] == "http.request":
                 self._begin()
         return message
@@ -210,8 +212,7 @@ class Visit:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             # What is left is up to the client, who may never read.
-            self._metrics.in_work -= self._working
-            self._working = False
+            self._count()
             given = {name.lower() for name, _ in message["headers"]}
             closing = [CLOSE] if self._is_stopping() and CLOSE[0] not in given else []
             defaults = [header for header in HEADERS.items() if header[0] not in given]
@@ -240,14 +241,11 @@ class Visit:
         await self.send({"type": "http.response.start", "status": refusal.status, "headers": raw})
         await self.send({"type": "http.response.body", "body": content, "more_body": coming})
         if coming:
+            n_bytes = 4 * self._settings.max_body_bytes
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(DRAIN_SECONDS):
-                    await self._drain(4 * self._settings.max_body_bytes)
+                    while coming and n_bytes > 0:
+                        message = await self._receive()
+                        n_bytes -= len(message.get("body", b""))
+                        coming = bool(message.get("more_body", False))
             await self.send({"type": "http.response.body", "body": b"", "more_body": False})
-
-    async def _drain(self, n_bytes: int) -> None:
-        more = True
-        while n_bytes > 0 and more:
-            message = await self._receive()
-            n_bytes -= len(message.get("body", b""))
-            more = bool(message.get("more_body", False))

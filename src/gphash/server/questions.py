@@ -189,13 +189,13 @@ def _checked(kind: type[Q], given: Any) -> Q:
     try:
         return kind.model_validate(given)
     except ValidationError as error:
-        raise _refusal(error) from None
+        # The first fault, without what the client sent.
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        raise refusal(first["msg"], first["loc"]) from None
 
 
-def _refusal(error: ValidationError) -> Refusal:
-    """The first fault, without what the client sent."""
-    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    text, place = first["msg"].removeprefix("Value error, "), first["loc"]
+def refusal(message: str, place: tuple[int | str, ...]) -> Refusal:
+    """What pydantic says of a value, and where that is."""
     argument = str(place[0])[:100] if place else None
     where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}"[:100] for part in place).removeprefix(".")
-    return wrong(f"{where}: {text}." if where else f"{text}.", argument)
+    return wrong(f"{where}: {message}.".removeprefix(": ").replace("Value error, ", "", 1), argument)

@@ -6,18 +6,8 @@ from typing import Any
 from pydantic import create_model
 
 from gphash.collection.records import Bucket, Item, Neighbour
+from gphash.server import questions
 from gphash.server.edge import READING_POSTS, SIGNS_OF_LIFE
-from gphash.server.questions import (
-    FORM,
-    JSON,
-    EncodeForm,
-    EncodeJson,
-    ItemForm,
-    ItemJson,
-    RankingName,
-    SearchForm,
-    SearchJson,
-)
 from gphash.server.settings import ServiceSettings
 
 
@@ -42,18 +32,13 @@ CodesAnswer = _answer(
     "CodesAnswer", "Codes of rows.", codes=list[str], bits=list[str], probabilities=list[list[float]] | None
 )
 QueryAnswer = _answer(
-    "QueryAnswer",
-    "What was searched for.",
-    id=int | None,
-    labels=list[str],
-    bits=str,
-    probabilities=list[float] | None,
+    "QueryAnswer", "What was searched for.", id=int | None, labels=list[str], bits=str, probabilities=list[float] | None
 )
 SearchAnswer = _answer(
     "SearchAnswer",
     "The result of a search.",
     query=QueryAnswer,
-    ranking=RankingName,
+    ranking=questions.RankingName,
     neighbours=list[NeighbourAnswer],
     precision=float | None,
     milliseconds=_answer("Milliseconds", "How long it took.", encode=float, search=float),
@@ -92,22 +77,20 @@ def secure(described: dict[str, Any], settings: ServiceSettings) -> None:
 
 def bodies(settings: ServiceSettings, width: int) -> dict[str, dict[str, Any]]:
     """For a route by name: the two kinds of body that it takes, with rows of so many features."""
-    search, encode, item = SearchJson.model_json_schema(), EncodeJson.model_json_schema(), ItemJson.model_json_schema()
-    by_picture = SearchForm.model_json_schema()
+    kinds = (questions.SearchJson, questions.EncodeJson, questions.ItemJson)
+    forms = (questions.SearchForm, questions.EncodeForm, questions.ItemForm)
+    search, encode, item = taken = [kind.model_json_schema() for kind in kinds]
+    by_picture, *_ = by_form = [kind.model_json_schema() for kind in forms]
     for schema in (search, by_picture):
         schema["properties"]["k"]["maximum"] = settings.max_k
     rows = encode["properties"]["features"]
     rows["maxItems"] = settings.max_rows
     for row in (search["properties"]["features"]["anyOf"][0], item["properties"]["features"], rows["items"]):
         row["minItems"] = row["maxItems"] = width
-    return {
-        "search": _body(search, by_picture),
-        "encode": _body(encode, EncodeForm.model_json_schema()),
-        "item": _body(item, ItemForm.model_json_schema()),
-    }
-
-
-def _body(json: dict[str, Any], form: dict[str, Any]) -> dict[str, Any]:
-    form["properties"] = {"picture": {"type": "string", "format": "binary"}, **form.get("properties", {})}
-    form["required"] = ["picture"]
-    return {"requestBody": {"required": True, "content": {JSON: {"schema": json}, FORM: {"schema": form}}}}
+    found = {}
+    for name, json, form in zip(("search", "encode", "item"), taken, by_form, strict=True):
+        form["properties"] = {"picture": {"type": "string", "format": "binary"}, **form.get("properties", {})}
+        form["required"] = ["picture"]
+        content = {questions.JSON: {"schema": json}, questions.FORM: {"schema": form}}
+        found[name] = {"requestBody": {"required": True, "content": content}}
+    return found
