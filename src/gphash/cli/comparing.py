@@ -27,7 +27,6 @@ DATA = f"Data set: {', '.join(data_sets.DATA_SETS)}; or a folder of pictures, a 
 METHODS = f"Methods, separated by commas, or all: {', '.join(methods.METHODS)}."
 EXPERIMENT = f"Any of {', '.join(EXPERIMENTS)}; all if none is named."
 
-Lengths = Annotated[str, Option("--bits", help="Lengths of codes, separated by commas.")]
 FewSeeds = Annotated[int | None, whole("--seeds", most=MOST_SEEDS, help="Seeds; if not given, 3 for table1, else 1.")]
 DemoOutput = Annotated[Path, output("Folder where everything is written.")]
 
@@ -38,7 +37,7 @@ going_on = partial(app.command, interrupted=lambda given: app.AGAIN, has_json=Fa
 def compare(
     data: Annotated[str, Argument(metavar="DATA", help=DATA, autocompletion=options.complete_data)],
     method: Annotated[str, Option("--methods", help=METHODS)] = "all",
-    n_bits: Lengths = "8,16,32,64",
+    n_bits: Annotated[str, Option("--bits", help="Lengths of codes, separated by commas.")] = "8,16,32,64",
     seeds: Annotated[int, whole("--seeds", help="How many seeds: 0, 1, …")] = 3,
     rows: Annotated[int | None, whole("--rows", least=2, help="Train on so many random rows only.")] = None,
     option: Set = None,

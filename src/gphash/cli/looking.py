@@ -16,12 +16,11 @@ MISSING = 10  # missing files that are named
 
 FILE = "A model, index, checkpoint, report, codes or cache; or a folder of codes or indexes of blocks."
 DATA = f"{options.DATA} If not given, the known data sets are listed."
-File = Annotated[Path, Argument(metavar="FILE", help=FILE)]
 Data = Annotated[str | None, Argument(metavar="DATA", help=DATA, autocompletion=options.complete_data)]
 
 
 @app.command("gphash info digits-16.gph", "gphash info /shared/index")
-def info(file: File) -> None:
+def info(file: Annotated[Path, Argument(metavar="FILE", help=FILE)]) -> None:
     """Explain a file that gphash has written.
 
     Only the header is read; gphash verifies the content whenever it uses a file.

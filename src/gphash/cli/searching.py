@@ -21,15 +21,11 @@ DRAWN = 512  # pixels of the longer side that a drawn picture keeps at least
 
 QUERY = "A picture, a file .npy of one or more rows, id:7, or random."
 Show = Annotated[Path | None, Option(help="Draw the neighbours in this file: .png, .svg or .pdf; needs matplotlib.")]
-RandomSeed = Annotated[
-    int | None, options.whole("--seed", least=0, help="Seed of the random item, to get the same again.")
-]
+SEED = "Seed of the random item, to get the same again."
 ROWS = 8192  # encoded between two signs of progress
 
 CODES = "A file .npy, or .npz with probabilities; DATA-codes.npy if not given. For blocks a folder, DATA-codes."
-IndexOutput = Annotated[
-    Path | None, options.output("The index; DATA.index if not given. For blocks a folder, DATA-index.")
-]
+INDEX = "The index; DATA.index if not given. For blocks a folder, DATA-index."
 DiscardAdded = Annotated[bool, Option("--discard-added", help="Replace an index even if added items get lost.")]
 
 
@@ -97,7 +93,7 @@ def encode(
 def index(
     model: Model,
     data: Data,
-    path: IndexOutput = None,
+    path: Annotated[Path | None, options.output(INDEX)] = None,
     discard_added: DiscardAdded = False,
     executor: Cluster = None,
     n_jobs: Threads = -1,
@@ -164,7 +160,7 @@ def search(
     show: Show = None,
     model: ModelPath = None,
     pictures: Pictures = None,
-    seed: RandomSeed = None,
+    seed: Annotated[int | None, options.whole("--seed", least=0, help=SEED)] = None,
 ) -> None:
     """Find the nearest items of a picture, a row or an item.
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import BadParameter, Option
 
-from gphash.cli import app, options, outputs, shown, wording
+from gphash.cli import app, options, outputs, shown
 from gphash.cli.options import Cluster, Data, DataDir, Describe, Model, Seed, Set, Threads, output, whole
 from gphash.hashers import methods
 
@@ -77,7 +77,7 @@ def fit(
 
 def _hasher(method: str, given: dict[str, Any], **own: Any) -> "Hasher":
     """A method with its parameters, all of them checked before any row is read."""
-    kind, elsewhere = methods.METHODS.find(method), wording.options_of(fit)
+    kind, elsewhere = methods.METHODS.find(method), app.options_of(fit)
     known = set(kind().get_params(deep=False)) - set(elsewhere)
     for name in given:
         if name in elsewhere:
@@ -127,7 +127,7 @@ def _tell_fit(hasher: "Hasher", told: dict[str, Any], verbose: bool) -> None:
     traffic = getattr(hasher, "traffic_", {})
     told["sweeps"] = len(getattr(hasher, "sweeps_", ()))
     told["leave_one_out_score"] = getattr(hasher, "leave_one_out_score_", None)
-    elsewhere = wording.options_of(fit)
+    elsewhere = app.options_of(fit)
     told["parameters"] = {name: value for name, value in hasher.get_params().items() if name not in elsewhere}
     told["workers"] = {worker: vars(done) for worker, done in traffic.items()}
     if shown.answer(told, ""):

@@ -141,18 +141,16 @@ async def form_of(request: Request, body: bytes) -> tuple[bytes, dict[str, str]]
     # A boundary that is missing or no text is found in different places.
     except (MultiPartException, KeyError, UnicodeError, AttributeError, ValueError):
         raise Refusal(400, "malformed_form", f"the body is no {FORM} with at most one file.") from None
-    parts = [(name, part.file.read() if isinstance(part, UploadFile) else part) for name, part in form.multi_items()]
-    await form.close()
     found: dict[str, Any] = {}
-    for name, part in parts:
+    for name, part in form.multi_items():
         if name in found:
             raise wrong(f"{name[:100]}: it is given more than once.", name[:100])
-        if isinstance(part, bytes) and name != "picture":
+        if isinstance(part, UploadFile) and name != "picture":
             raise wrong(f"{name[:100]}: this must not be a file; the file is called picture.", name[:100])
         found[name] = part
-    if not isinstance(picture := found.pop("picture", None), bytes):
+    if not isinstance(picture := found.pop("picture", None), UploadFile):
         raise wrong("picture: the form has no file of this name.", "picture")
-    return picture, found
+    return picture.file.read(), found
 
 
 def from_json(kind: type[Q], body: bytes, width: int, max_rows: int = 1) -> Q:
