@@ -411,13 +411,13 @@ def test_pictures_wait_in_a_queue_that_has_an_end(built, monkeypatch):
     go = threading.Event()
     picture = b"P5 8 8 255\n" + bytes(64)
 
-    describe = answers.described
+    describe = answers._features
 
     def slow(*given):
         go.wait(20)
         return describe(*given)
 
-    monkeypatch.setattr(answers, "described", slow)
+    monkeypatch.setattr(answers, "_features", slow)
 
     async def ask(port):
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=20) as asking:

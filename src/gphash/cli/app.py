@@ -53,10 +53,7 @@ _SAID = re.compile(
 
 
 def command(
-    *examples: str,
-    interrupted: Stopped = lambda given: None,
-    within: typer.Typer = app,
-    has_json: bool = True,
+    *examples: str, interrupted: Stopped = lambda given: None, within: typer.Typer = app, has_json: bool = True
 ) -> Callable[[Callable[P, None]], Callable[P, None]]:
     """Enter a command, into the application or a group; the examples end its help.
 
@@ -124,13 +121,15 @@ def resent() -> Iterator[list[Timer]]:
     sent again.
     """
     before = sys.unraisablehook
+    # The main thread may be asleep.
+    kill: Any = getattr(signal, "pthread_kill", lambda _, number: signal.raise_signal(number))
     lost: list[Timer] = []
 
     def hear(unraisable: "sys.UnraisableHookArgs") -> None:
         if not issubclass(unraisable.exc_type, KeyboardInterrupt):
             before(unraisable)
             return
-        lost.append(Timer(PAUSE, _interrupt))
+        lost.append(Timer(PAUSE, kill, [main_thread().ident, signal.SIGINT]))
         lost[-1].daemon = True
         lost[-1].start()
 
@@ -141,12 +140,6 @@ def resent() -> Iterator[list[Timer]]:
         sys.unraisablehook = before
         for timer in lost:
             timer.cancel()
-
-
-def _interrupt() -> None:
-    """Interrupt the main thread, which may be asleep."""
-    kill: Any = getattr(signal, "pthread_kill", lambda _, number: signal.raise_signal(number))
-    kill(main_thread().ident, signal.SIGINT)
 
 
 def options_of(command: Callable[..., Any]) -> dict[str, str]:

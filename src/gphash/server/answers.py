@@ -16,7 +16,7 @@ from gphash.collection.records import KnownItemError, Picture, Query, bits_of
 from gphash.data import pictures
 from gphash.index.rankings import RANKINGS
 from gphash.server.failures import Refusal, wrong
-from gphash.server.questions import EncodeForm, EncodeJson, ItemForm, ItemJson, SearchForm, SearchJson, check_width
+from gphash.server.questions import EncodeForm, EncodeJson, ItemForm, ItemJson, SearchForm, SearchJson
 from gphash.server.settings import ServiceSettings
 
 DIGITS = 4  # of probabilities and expected distances
@@ -137,7 +137,7 @@ def add(collection: Collection, question: ItemJson | ItemForm, picture: bytes, s
     given: dict[str, Any] = {"picture": picture, "max_pixels": settings.max_picture_pixels}
     tags = question.tags
     if isinstance(question, ItemJson):
-        given = {"features": _features(collection, [question.features], b"", settings)[0]}
+        given = {"features": question.features}
     else:
         _check_descriptor(collection)
     if isinstance(tags, str):
@@ -148,20 +148,14 @@ def add(collection: Collection, question: ItemJson | ItemForm, picture: bytes, s
         return to_json(collection.add(label=question.label, tags=tags, id=question.id, **given)._asdict())
 
 
-def described(collection: Collection, content: bytes, settings: ServiceSettings) -> NDArray[np.float64]:
-    """A picture as the model takes it, [1, d]."""
-    _check_descriptor(collection)
-    return collection.describe(content, max_pixels=settings.max_picture_pixels)[None].astype(np.float64)
-
-
 def _features(
     collection: Collection, given: list[list[float]] | None, picture: bytes, settings: ServiceSettings
 ) -> NDArray[np.float64]:
     """Rows as the model takes them, [n, d]: those given, or that of a picture."""
-    if given is None:
-        return described(collection, picture, settings)
-    check_width(given, collection.model.n_features)
-    return np.array(given, dtype=np.float64)
+    if given is not None:
+        return np.array(given, dtype=np.float64)
+    _check_descriptor(collection)
+    return collection.describe(picture, max_pixels=settings.max_picture_pixels)[None].astype(np.float64)
 
 
 def _check_descriptor(collection: Collection) -> None:

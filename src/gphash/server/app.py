@@ -153,7 +153,7 @@ class Service:
         self._uploads += 1
         try:
             picture, fields = await questions.form_of(request, content)
-            question = questions.from_form(in_form, fields)
+            question = questions.checked(in_form, fields)
             ask = functools.partial(make, self.shelf.collection, question, picture, self.settings)
             return _json(await self.do(self.at_uploads, ask), status)
         finally:

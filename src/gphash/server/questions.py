@@ -130,7 +130,7 @@ async def read(request: Request, max_bytes: int) -> bytes:
 
 
 async def form_of(request: Request, body: bytes) -> tuple[bytes, dict[str, str]]:
-    """The whole body, as a form: the content of its file `picture`, and all other fields by name."""
+    """The whole body, as a form: the content of its file `picture`, and all other fields by name, unless empty."""
 
     async def stream() -> AsyncGenerator[bytes, None]:
         yield body
@@ -141,16 +141,18 @@ async def form_of(request: Request, body: bytes) -> tuple[bytes, dict[str, str]]
     # A boundary that is missing or no text is found in different places.
     except (MultiPartException, KeyError, UnicodeError, AttributeError, ValueError):
         raise Refusal(400, "malformed_form", f"the body is no {FORM} with at most one file.") from None
+    parts = [(name, part.file.read() if isinstance(part, UploadFile) else part) for name, part in form.multi_items()]
+    await form.close()
     found: dict[str, Any] = {}
-    for name, part in form.multi_items():
+    for name, part in parts:
         if name in found:
             raise wrong(f"{name[:100]}: it is given more than once.", name[:100])
-        if isinstance(part, UploadFile) and name != "picture":
+        if isinstance(part, bytes) and name != "picture":
             raise wrong(f"{name[:100]}: this must not be a file; the file is called picture.", name[:100])
         found[name] = part
-    if not isinstance(picture := found.pop("picture", None), UploadFile):
+    if not isinstance(picture := found.pop("picture", None), bytes):
         raise wrong("picture: the form has no file of this name.", "picture")
-    return picture.file.read(), found
+    return picture, {name: value for name, value in found.items() if value != ""}
 
 
 def from_json(kind: type[Q], body: bytes, width: int, max_rows: int = 1) -> Q:
@@ -159,31 +161,29 @@ def from_json(kind: type[Q], body: bytes, width: int, max_rows: int = 1) -> Q:
         given = pydantic_core.from_json(body)
     except ValueError as error:
         raise Refusal(400, "malformed_json", f"the body is no JSON: {error}.") from None
+    rows: list[list[Any]] = []
     if isinstance(given, dict):
         for name in given:
             if name not in kind.model_fields:
                 raise wrong(f"{name[:100]}: there is no such field.", name[:100])
         if isinstance(features := given.get("features"), list):
-            rows = [row for row in features if isinstance(row, list)]
-            if len(rows) > max_rows:
-                raise wrong(f"features: there are {len(rows)} rows; give at most {max_rows}.", "features")
-            check_width([row for row in rows or [features] if len(row) > width], width)
-    return _checked(kind, given)
+            rows = [row for row in features if isinstance(row, list)] or [features]
+    if len(rows) > max_rows:
+        raise wrong(f"features: there are {len(rows)} rows; give at most {max_rows}.", "features")
+    _check_width([row for row in rows if len(row) > width], width)
+    question = checked(kind, given)
+    _check_width(rows, width)
+    return question
 
 
-def from_form(kind: type[Q], fields: dict[str, str]) -> Q:
-    """Check the fields of a form; empty ones count as absent."""
-    return _checked(kind, {name: value for name, value in fields.items() if value != ""})
-
-
-def check_width(rows: list[list[Any]], width: int) -> None:
-    """Refuse rows that the model does not take."""
+def _check_width(rows: list[list[Any]], width: int) -> None:
     for row in rows:
         if len(row) != width:
             raise wrong(f"features: a row has {len(row)} numbers; the model takes {width}.", "features")
 
 
-def _checked(kind: type[Q], given: Any) -> Q:
+def checked(kind: type[Q], given: Any) -> Q:
+    """A question that can be answered."""
     try:
         return kind.model_validate(given)
     except ValidationError as error:
