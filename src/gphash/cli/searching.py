@@ -234,11 +234,9 @@ def _search_parts(folder: Path, text: str, k: int, ranking: str, radius: int | N
     if text.startswith("id:"):
         if ranking == "expected":
             raise ValueError(f"QUERY {text!r} has a code, and no probabilities; give --ranking hamming.")
-        try:
-            code = index.codes_of([_id(text)])[0]
-        except KeyError as error:
-            raise ValueError(f"QUERY {text!r}: there is no such item; ids go from 0 to {len(index) - 1}.") from error
-        queries = [(text, Query(code, None, id=_id(text)))]
+        if not 0 <= (number := _id(text)) < len(index):
+            raise ValueError(f"QUERY {text!r}: there is no such item; ids go from 0 to {len(index) - 1}.")
+        queries = [(text, Query(index.codes_of([number])[0], None, id=number))]
     elif Path(text).suffix != ".npy" or not Path(text).is_file():
         raise ValueError(f"QUERY {text!r}; in an index of a folder of blocks, give a file .npy of rows, or id:NUMBER.")
     else:

@@ -102,11 +102,9 @@ def search(
     if options.has_blocks(data):
         raise BadParameter(f"{data!r} is a folder of blocks; give a file of rows, such as .npy, or a picture.")
     loaded = models.load(model, n_jobs)
-    narrowed: dict[str, Any] = {}
     condition = {} if where is None else {"where": where, "params": params or []}
-    if table is not None:
-        narrowed = {"table": tuple(table.split(".", 1)) if "." in table else table, "key": key}
-    with _opened(conninfo, name, schema, lock_timeout, **narrowed) as store:
+    place: Any = tuple(table.split(".", 1)) if table is not None and "." in table else table
+    with _opened(conninfo, name, schema, lock_timeout, table=place, key=key) as store:
         source = options.read(data, data_dir, n_jobs, loaded.descriptor)
         options.check_rows(loaded.n_features, loaded.descriptor, model, source)
         queries = searching.queries_of(loaded, source.X, source.name, ranking)

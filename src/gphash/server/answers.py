@@ -1,4 +1,4 @@
-"""From a question to the bytes of its answer; no HTTP, and any thread may do it."""
+"""From a question to the bytes of its answer, and what OpenAPI says of it; no HTTP, and any thread may do it."""
 
 import contextlib
 import hashlib
@@ -8,18 +8,62 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import create_model
 from pydantic_core import to_json
 
 from gphash.arrays import Floats
 from gphash.collection.collection import Collection
-from gphash.collection.records import KnownItemError, Picture, Query, bits_of
+from gphash.collection.records import Bucket, Item, KnownItemError, Neighbour, Picture, Query, bits_of
 from gphash.data import pictures
 from gphash.index.rankings import RANKINGS
 from gphash.server.failures import Refusal, wrong
-from gphash.server.questions import EncodeForm, EncodeJson, ItemForm, ItemJson, SearchForm, SearchJson
+from gphash.server.questions import EncodeForm, EncodeJson, ItemForm, ItemJson, RankingName, SearchForm, SearchJson
 from gphash.server.settings import ServiceSettings
 
 DIGITS = 4  # of probabilities and expected distances
+
+
+def _answer(name: str, about: str, /, **fields: Any) -> Any:
+    """A model of an answer. Answers are not checked by it: a search takes less time than that."""
+    required: dict[str, Any] = {field: (kind, ...) for field, kind in fields.items()}
+    return create_model(name, __doc__=about, **required)
+
+
+def _of(record: Any, about: str) -> Any:
+    return _answer(f"{record.__name__}Answer", about, **record.__annotations__)
+
+
+ErrorDetail = _answer("ErrorDetail", "What is wrong.", code=str, message=str, argument=str | None)
+ErrorAnswer = _answer("ErrorAnswer", "Every answer that is no success.", error=ErrorDetail)
+ItemAnswer = _of(Item, "One item.")
+NeighbourAnswer: Any = _of(Neighbour, "An item that was found.")
+BucketAnswer: Any = _of(Bucket, "Items that share a code.")
+BucketsAnswer = _answer("BucketsAnswer", "The fullest codes.", buckets=list[BucketAnswer], n_codes=int, n_items=int)
+StateAnswer = _answer("StateAnswer", "How the service is.", status=str)
+CodesAnswer = _answer(
+    "CodesAnswer", "Codes of rows.", codes=list[str], bits=list[str], probabilities=list[list[float]] | None
+)
+QueryAnswer = _answer(
+    "QueryAnswer", "What was searched for.", id=int | None, labels=list[str], bits=str, probabilities=list[float] | None
+)
+SearchAnswer = _answer(
+    "SearchAnswer",
+    "The result of a search.",
+    query=QueryAnswer,
+    ranking=RankingName,
+    neighbours=list[NeighbourAnswer],
+    precision=float | None,
+    milliseconds=_answer("Milliseconds", "How long it took.", encode=float, search=float),
+)
+CollectionAnswer = _answer(
+    "CollectionAnswer",
+    "What there is to search in.",
+    **dict.fromkeys(("n_items", "n_codes", "n_bits", "largest_bucket"), int),
+    **dict.fromkeys(("probabilities", "pictures", "upload", "labels", "writable"), bool),
+    **dict.fromkeys(("name", "method", "model"), str),
+    classes=list[str],
+    limits=_answer("AnswerLimits", "Largest values.", k=int, body_bytes=int, picture_pixels=int),
+)
 
 
 def summary(collection: Collection, settings: ServiceSettings) -> bytes:

@@ -59,29 +59,20 @@ class Edge:
         # Routes know GET; its answer without the body is that to HEAD.
         inner = {**scope, "method": "GET"} if method == "HEAD" else scope
         try:
-            await self._answer(scope, inner, visit)
+            if self._admit(scope):
+                visit.enter()
+            await self._app(inner, visit.receive, visit.send)
         except GoneError:
             visit.status = GONE
+        except Exception as error:
+            with contextlib.suppress(GoneError):
+                await visit.fail(error)
         finally:
             visit.leave()
             seconds, status = time.perf_counter() - began, visit.status or GONE
             self.metrics.request(getattr(inner.get("route"), "path", "other"), method, status, seconds)
             if self.settings.log_requests:
                 logs.request(method, scope["path"], status, seconds, (scope.get("client") or [None])[0])
-
-    async def _answer(self, scope: Scope, inner: Scope, visit: "Visit") -> None:
-        try:
-            if self._admit(scope):
-                visit.enter()
-            await self._app(inner, visit.receive, visit.send)
-        except GoneError:
-            raise
-        except Exception as error:
-            refusal = failures.of(error)
-            if refusal.status in (500, 507):
-                logs.crash("error", error)
-            if not visit.status:
-                await visit.refuse(refusal)
 
     def _admit(self, scope: Scope) -> bool:
         """Raise a Refusal for a request that is not to be answered; else, whether answering it is work."""
@@ -224,13 +215,20 @@ class Visit:
             async with asyncio.timeout(self._settings.send_seconds):
                 await self._send(message)
         except TimeoutError:
+            self.status = GONE
             raise GoneError from None
 
-    async def refuse(self, refusal: Refusal) -> None:
-        """Send an error; of a body that there is no room for, some more is read and dropped for a moment.
+    async def fail(self, error: Exception) -> None:
+        """Answer an error, unless an answer has begun.
 
-        A connection that is closed while the client sends is reset, and the client would never see the answer.
+        Of a body that there is no room for, some more is read and dropped for a moment: a connection that is closed
+        while the client sends is reset, and the client would never see the answer.
         """
+        refusal = failures.of(error)
+        if refusal.status in (500, 507):
+            logs.crash("error", error)
+        if self.status:
+            return
         self.leave()
         content = refusal.content()
         coming = refusal.status in (413, 503) and not self._has_come

@@ -1,4 +1,4 @@
-"""What clients may ask: bodies of requests, read within limits of size, taken apart, and checked by pydantic."""
+"""What clients may ask: bodies of requests, read within limits, taken apart, checked by pydantic, and described."""
 
 import re
 from collections.abc import AsyncGenerator
@@ -12,6 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from gphash.index.rankings import RANKINGS
 from gphash.server.failures import GoneError, Refusal, too_large, wrong
+from gphash.server.settings import ServiceSettings
 
 JSON, FORM = "application/json", "multipart/form-data"
 PLAIN = re.compile(r"0|-?[1-9][0-9]{0,19}")
@@ -197,3 +198,24 @@ def refusal(message: str, place: tuple[int | str, ...]) -> Refusal:
     argument = str(place[0])[:100] if place else None
     where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}"[:100] for part in place).removeprefix(".")
     return wrong(f"{where}: {message}.".removeprefix(": ").replace("Value error, ", "", 1), argument)
+
+
+def bodies(settings: ServiceSettings, width: int) -> dict[str, dict[str, Any]]:
+    """For a route by name: the two kinds of body that it takes, with rows of so many features."""
+    kinds = (SearchJson, EncodeJson, ItemJson)
+    forms = (SearchForm, EncodeForm, ItemForm)
+    search, encode, item = taken = [kind.model_json_schema() for kind in kinds]
+    by_picture, *_ = by_form = [kind.model_json_schema() for kind in forms]
+    for schema in (search, by_picture):
+        schema["properties"]["k"]["maximum"] = settings.max_k
+    rows = encode["properties"]["features"]
+    rows["maxItems"] = settings.max_rows
+    for row in (search["properties"]["features"]["anyOf"][0], item["properties"]["features"], rows["items"]):
+        row["minItems"] = row["maxItems"] = width
+    found = {}
+    for name, json, form in zip(("search", "encode", "item"), taken, by_form, strict=True):
+        form["properties"] = {"picture": {"type": "string", "format": "binary"}, **form.get("properties", {})}
+        form["required"] = ["picture"]
+        content = {JSON: {"schema": json}, FORM: {"schema": form}}
+        found[name] = {"requestBody": {"required": True, "content": content}}
+    return found
