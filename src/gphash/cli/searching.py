@@ -179,11 +179,11 @@ def search(
         outputs.file(show, "drawing", path, query, model, option="--show")
     from gphash.collection.collection import Collection
 
-    how: dict[str, Any] = {"ranking": ranking, "radius": radius, "allowed": allowed}
     results = []
     with Collection.open(path, model=model, pictures=pictures) as collection:
         for name, one in _queries(collection, query, seed, shown.manner.as_json or ranking == "expected"):
-            found = collection.search(one, k, others=one.id is not None, **how)
+            is_item = one.id is not None
+            found = collection.search(one, k, ranking=ranking, radius=radius, allowed=allowed, others=is_item)
             results.append(record(name, one, [item._asdict() for item in found], collection.n_bits))
         if show is not None:
             _draw(collection, results[0], query, show)

@@ -197,7 +197,8 @@ def refusal(message: str, place: tuple[int | str, ...]) -> Refusal:
     """What pydantic says of a value, and where that is."""
     argument = str(place[0])[:100] if place else None
     where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}"[:100] for part in place).removeprefix(".")
-    return wrong(f"{where}: {message}.".removeprefix(": ").replace("Value error, ", "", 1), argument)
+    text = message.removeprefix("Value error, ")
+    return wrong(f"{where}: {text}." if where else f"{text}.", argument)
 
 
 def bodies(settings: ServiceSettings, width: int) -> dict[str, dict[str, Any]]:
