@@ -9,7 +9,7 @@ import os
 import re
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -153,10 +153,6 @@ class Array:
     least: float = -LARGE
     most: float = LARGE
     optional: bool = False
-
-    def renamed(self, sides: Mapping[str, str]) -> "Array":
-        """The same for an array that may be missing, with other names of its sides."""
-        return replace(self, shape=tuple(sides.get(str(side), side) for side in self.shape), optional=True)
 
 
 class Schema(NamedTuple):

@@ -33,17 +33,6 @@ class Partition(NamedTuple):
     n_central_blocks: int  # blocks that hold the central rows
 
 
-def divide(supervision: Supervision, order: Indices, n_representatives: int, block_size: int) -> Partition:
-    """Divide rows, in random order, into blocks."""
-    n_apart = min(n_representatives, len(order)) if supervision.complete else 0
-    apart = [order[rows] for rows in row_blocks(n_apart, block_size)]
-    rest = np.sort(order[n_apart:])
-    others = [rest[rows] for rows in row_blocks(len(rest), block_size)]
-    if supervision.complete:
-        return Partition(order, n_apart, n_apart, apart + others, len(apart))
-    return Partition(order, 0, len(order), others, len(others))
-
-
 def read(table: Table, rows: Indices, executor: Executor) -> Floats:
     """Some rows, here, in the order given."""
     if not len(rows):

@@ -141,8 +141,14 @@ def train(
 
 def layout(supervision: Supervision, settings: Settings) -> Partition:
     """Which rows are trained on, and in which blocks."""
-    order = supervision.order(np.random.default_rng(settings.seed), selection.SAMPLE)
-    return partition.divide(supervision, order, settings.n_representatives, settings.block_size)
+    order, size = supervision.order(np.random.default_rng(settings.seed), selection.SAMPLE), settings.block_size
+    n_apart = min(settings.n_representatives, len(order)) if supervision.complete else 0
+    apart = [order[rows] for rows in row_blocks(n_apart, size)]
+    rest = np.sort(order[n_apart:])
+    blocks = [*apart, *(rest[rows] for rows in row_blocks(len(rest), size))]
+    if supervision.complete:
+        return Partition(order, n_apart, n_apart, blocks, len(apart))
+    return Partition(order, 0, len(order), blocks, len(blocks))
 
 
 def _pair_table(settings: Settings, pair_weight: float) -> Floats:
