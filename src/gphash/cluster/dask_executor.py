@@ -119,11 +119,10 @@ class DaskExecutor:
         if not pieces:
             return []
         self._refresh_homes()
-        homes, batch = share_out([len(piece) for piece in pieces], self._homes), self._new_batch()
+        homes = share_out([len(piece) for piece in pieces], self._homes)
         for home, piece in zip(homes, pieces, strict=True):
             self.traffic[home].rows += len(piece)
-        self._finish(self._submit(_hold, [pieces], homes, "batch", batch), homes, "hold")
-        return _handles(batch, homes)
+        return self._do(_hold, [pieces], homes, "batch")[0]
 
     def lost(self, blocks: Sequence[Any]) -> list[int]:
         """Places of blocks whose worker is gone, or was started anew."""
@@ -132,10 +131,7 @@ class DaskExecutor:
 
     def map(self, work: Callable[..., R], *blocks: Sequence[Any]) -> Sequence[R]:
         """Apply `work` where blocks are, and leave the results there."""
-        homes, batch = self._homes_of(blocks), self._new_batch()
-        if homes:
-            self._finish(self._submit(work, blocks, homes, "batch", batch), homes, _name(work))
-        return _handles(batch, homes)
+        return self._do(work, blocks, self._homes_of(blocks), "batch")[0]
 
     def collect(self, work: Callable[..., R], *blocks: Sequence[Any]) -> Iterator[R]:
         """Apply `work` where blocks are, or anywhere if none is held, and bring the results here."""
@@ -144,29 +140,41 @@ class DaskExecutor:
         if not any(isinstance(block, Handle) for column in blocks for block in column):
             return self._anywhere(work, blocks)
         homes = self._homes_of(blocks)
-        outcomes = self._finish(self._submit(work, blocks, homes, "list"), homes, _name(work))
+        _, found = self._do(work, blocks, homes, "list")
         # In the order of the blocks: each is the next one of its worker.
-        values = {home: iter(outcome.value) for home, outcome in outcomes}
+        values = {home: iter(value) for home, value in found.items()}
         return (next(values[home]) for home in homes)
 
     def sum(self, work: Callable[..., tuple[Floats, ...]], *blocks: Sequence[Any]) -> tuple[Floats, ...]:
         """Apply `work` where blocks are, and add the results up on the way here."""
-        homes = self._homes_of(blocks)
-        if not homes:
-            return ()
-        return self._add_up(self._submit(work, blocks, homes, "sum"), homes, _name(work))
+        return tuple(self._do(work, blocks, self._homes_of(blocks), "sum")[1])
 
     def map_and_sum(
         self, work: Callable[..., tuple[R, tuple[Floats, ...]]], *blocks: Sequence[Any]
     ) -> tuple[Sequence[R], tuple[Floats, ...]]:
         """Apply `work` where blocks are; of the pairs that it returns, leave the first there and add the second up."""
-        homes, batch = self._homes_of(blocks), self._new_batch()
-        totals = self._add_up(self._submit(work, blocks, homes, "both", batch), homes, _name(work))
-        return _handles(batch, homes), totals
+        return self._do(work, blocks, self._homes_of(blocks), "both")
 
-    def _add_up(self, parts: dict[str, Any], homes: list[str], name: str) -> tuple[Floats, ...]:
-        """Parts of a sum, added up by workers."""
-        level, token, last = list(parts.values()), f"gphash-{name}-add-up-{uuid.uuid4().hex}", False
+    def _do(
+        self, work: Callable[..., Any], blocks: Sequence[Sequence[Any]], homes: list[str], becomes: str
+    ) -> tuple[list[Any], Any]:
+        """Handles of results that stay where blocks are, and what comes here: lists by worker, or the sum.
+
+        What is to become of the results is as in `worker.Job`.
+        """
+        batch, name = Batch(), _name(work)
+        self._alive.add(batch)
+        if not homes:
+            return [], ()
+        futures, sums = self._submit(work, blocks, homes, becomes, batch.number), becomes in ("sum", "both")
+        if sums:
+            futures = {"": self._added_up(list(futures.values()), name)}
+        values = {home: outcome.value for home, outcome in self._finish(futures, homes, name).items()}
+        return [Handle(batch, place, home) for place, home in enumerate(homes)], values[""] if sums else values
+
+    def _added_up(self, level: list[Any], name: str) -> Any:
+        """The future of a sum whose parts workers add up."""
+        token, last = f"gphash-{name}-add-up-{uuid.uuid4().hex}", False
         while not last:
             groups = [level[start : start + FAN] for start in range(0, len(level), FAN)]
             last = len(groups) == 1
@@ -174,8 +182,7 @@ class DaskExecutor:
                 self.client.submit(worker.add, group, last, key=f"{token}-{len(level)}-{place}", pure=False)
                 for place, group in enumerate(groups)
             ]
-        ((_, outcome),) = self._finish({"": level[0]}, homes, name)
-        return tuple(outcome.value)
+        return level[0]
 
     def _anywhere(self, work: Callable[..., R], blocks: Sequence[Sequence[Any]]) -> Iterator[R]:
         """Calls about nothing that is held, each a task of its own for whoever is free; results as they come in."""
@@ -187,25 +194,15 @@ class DaskExecutor:
         )
         try:
             while futures:
-                ((_, value),) = self._finish({"": futures[0]}, [], _name(work))
+                value = self._finish({"": futures[0]}, [], _name(work))[""]
                 futures.popleft()
                 yield value
         finally:
             with contextlib.suppress(Exception):
                 self.client.cancel(list(futures), force=True)
 
-    def _new_batch(self) -> Batch:
-        batch = Batch()
-        self._alive.add(batch)
-        return batch
-
     def _submit(
-        self,
-        work: Callable[..., Any],
-        blocks: Sequence[Sequence[Any]],
-        homes: list[str],
-        becomes: str,
-        batch: Batch | None = None,
+        self, work: Callable[..., Any], blocks: Sequence[Sequence[Any]], homes: list[str], becomes: str, batch: int
     ) -> dict[str, Any]:
         """A task for every worker that has some of the blocks: futures by worker."""
         places = by_home(homes)
@@ -213,16 +210,12 @@ class DaskExecutor:
         for home, mine in places.items():
             columns = [[column[place] for place in mine] for column in blocks]
             # Rows of dask arrays are computed by Dask, and handed to the task as it is done.
-            chunks = [
-                value.array.rechunk((-1, -1)).to_delayed()[0, 0]
-                for column in columns
-                for value in column
-                if isinstance(value, DaskPiece)
-            ]
+            pieces = [value for column in columns for value in column if isinstance(value, DaskPiece)]
+            chunks = [piece.array.rechunk((-1, -1)).to_delayed()[0, 0] for piece in pieces]
             computed = self.client.compute(chunks, workers=[home], allow_other_workers=True) if chunks else []
             name, store = self._store(home)
             arguments = [[_stand_in(value) for value in column] for column in columns]
-            job = Job(home, name, arguments, mine, becomes, batch.number if batch else 0, alive)
+            job = Job(home, name, arguments, mine, becomes, batch, alive)
             futures[home] = self._task(home, _name(work), _run, payload, self._pack(job, [home]), store, computed)
         return futures
 
@@ -252,11 +245,11 @@ class DaskExecutor:
                 raise BlocksLostError("a worker is gone") from error
             raise
 
-    def _finish(self, futures: dict[str, Any], homes: list[str], name: str) -> list[tuple[str, Any]]:
+    def _finish(self, futures: dict[str, Any], homes: list[str], name: str) -> dict[str, Any]:
         """Results by worker, once all are there; unless a worker is gone, with what it held."""
         needed = set(homes)
         try:
-            return [(home, self._result(home, future, needed, name)) for home, future in futures.items()]
+            return {home: self._result(home, future, needed, name) for home, future in futures.items()}
         except BaseException:
             with contextlib.suppress(Exception):
                 self.client.cancel(list(futures.values()), force=True)
@@ -365,10 +358,6 @@ def _hold(piece: Any) -> Any:
 def _call(work: bytes, call: bytes) -> Any:
     with one_blas_thread:
         return deserialize_bytes(work)(*deserialize_bytes(call))
-
-
-def _handles(batch: Batch, homes: Sequence[str]) -> list[Any]:
-    return [Handle(batch, place, home) for place, home in enumerate(homes)]
 
 
 def share_out(sizes: Sequence[int], threads: Mapping[str, int]) -> list[str]:

@@ -272,7 +272,7 @@ def _matching(problem: Problem, state: State, groups: Groups | None) -> Match:
         matched, score = ep.match(gamma, signs, cavity, block.residual)
         if cavity.ndim == 2:  # of every bit: a site that the blockwise sweep has skipped has none
             matched = Sites(*(np.where(cavity > 0, new, old) for new, old in zip(matched, before, strict=True)))
-        flips, change = np.count_nonzero(signs != latent.signs), np.abs(matched.precision - before.precision).sum()
+        flips, change = int((signs != latent.signs).sum()), np.abs(matched.precision - before.precision).sum()
         found = latent._replace(signs=signs, sites=ep.damp(before, matched, damping))
         return found, (gamma.size, flips, score.sum(), change, before.precision.sum())
 

@@ -108,7 +108,8 @@ def train(
         keep(resumed)
     chosen, start, state, sweeps = resumed
     central = _persist(lambda: partition.read(table, parts.order[: parts.n_apart], executor))
-    apart = [ArrayTable(central[rows]) for rows in row_blocks(len(central), settings.block_size)]
+    here, all_here = ArrayTable(central), np.arange(len(central))
+    apart = [here.select(all_here[rows]) for rows in row_blocks(len(central), settings.block_size)]
     prior = priors.build(chosen.kernel, chosen.Z)
     source = RowSource(table, supervision, executor, parts, apart, chosen.scaling, prior)
     fits = len(parts.order) * len(chosen.Z) * 4 <= settings.memory_limit
@@ -235,7 +236,7 @@ def _sweep(
 
 def _words(problem: Problem, latents: Sequence[Latent], executor: Executor) -> NDArray[np.uint8] | None:
     """The commonest code of every class, bits [c, m]; of equally common codes, the smallest."""
-    if problem.supervision.classes is None:
+    if problem.supervision.form != "labels":
         return None
 
     def count(block: RowBlock, latent: Latent) -> tuple[NDArray[np.uint64], NDArray[np.uint8], Floats]:
