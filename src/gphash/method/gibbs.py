@@ -34,10 +34,10 @@ class Groups(NamedTuple):
     counts: Floats  # members, [g], float64
 
 
-def pair_table(n_bits: int, similarity_scale: float, pair_weight: float) -> Floats:
-    """κ dT(s, b) for s = −1 (first row) and s = +1 (second), b = −m − 1, …, m + 1, [2, 2 m + 3]."""
+def pair_table(n_bits: int, similarity_scale: float | None, pair_weight: float) -> Floats:
+    """κ dT(s, b) for s = −1 (first row) and s = +1 (second), b = −m − 1, …, m + 1, [2, 2 m + 3]; σ_y is 2/m if None."""
     b = np.arange(-n_bits - 1, n_bits + 2, dtype=np.float64)
-    scaled = similarity_scale * np.array([[-1.0], [1.0]])
+    scaled = (similarity_scale or 2 / n_bits) * np.array([[-1.0], [1.0]])
     table: Floats = pair_weight * (log_ndtr(scaled * (b + 1)) - log_ndtr(scaled * (b - 1)))
     return table
 

@@ -115,7 +115,7 @@ def train(
     fits = len(parts.order) * len(chosen.Z) * 4 <= settings.memory_limit
     storage: AbstractContextManager[Spill | None] = nullcontext() if fits else Spill()
     with storage as spill:
-        pair_table = _pair_table(settings, chosen.pair_weight)
+        pair_table = gibbs.pair_table(settings.n_bits, settings.similarity_scale, chosen.pair_weight)
         problem = _persist(lambda: source.problem(pair_table, settings.seed, spill))
         clock.lap("features")
         if state is None:
@@ -152,12 +152,6 @@ def layout(supervision: Supervision, settings: Settings) -> Partition:
     return Partition(order, 0, len(order), blocks, len(blocks))
 
 
-def _pair_table(settings: Settings, pair_weight: float) -> Floats:
-    """Table of the similarity likelihood under the settings."""
-    scale = settings.similarity_scale or 2 / settings.n_bits
-    return gibbs.pair_table(settings.n_bits, scale, pair_weight)
-
-
 def _persist(work: Callable[[], R]) -> R:
     """Do work that can be done again when blocks are lost."""
     for _ in range(MOST_LOSSES):
@@ -189,7 +183,7 @@ def _choose(
     strength = parts.n_central / len(some) if supervision.complete else 1.0
 
     def table_of(pair_weight: float) -> Floats:
-        return _pair_table(settings, pair_weight * strength)
+        return gibbs.pair_table(settings.n_bits, settings.similarity_scale, pair_weight * strength)
 
     seed, weight = settings.seed, 1.0 if settings.pair_weight is None else settings.pair_weight
     asked = KERNELS.find(settings.kernel), settings.length_scale, settings.signal_scale
