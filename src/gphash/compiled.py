@@ -44,3 +44,14 @@ def _popcount(typing_context: Any, word: Any) -> Any:
 
 
 popcount: Any = _popcount
+
+
+@jit(inline="always")
+def alike_pair(mine: Any, theirs: Any, exact: bool) -> int:
+    """1 when two rows' signatures (`supervision.similarity.Signatures`) say similar, else 0."""
+    if exact:
+        return 1 if mine[0] == theirs[0] else 0
+    for w in range(len(mine)):
+        if mine[w] & theirs[w]:
+            return 1
+    return 0

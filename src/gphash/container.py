@@ -100,23 +100,11 @@ def write(
     arrays: Arrays,
     remarks: Mapping[str, JSON] | None = None,
 ) -> str:
-    """Write a container, whole or not at all, and return its fingerprint.
+    """Write a container, whole or not at all, and return its fingerprint; anything but a container is not replaced.
 
-    The arrays are streamed, never copied. See `files.replacing` for what a failure leaves.
-
-    Parameters
-    ----------
-    path
-        Destination; a container is replaced, and anything else refused.
-    kind
-        What artefact this is, for `read` to compare.
-    meta
-        Any JSON object; numpy scalars become Python numbers, tuples lists.
-    arrays
-        Arrays of booleans, numbers, dates or fixed-width strings by their names.
-    remarks
-        Any JSON object that says nothing about what the artefact is, such as how long it took to make: two files that
-        differ in their remarks only have the same fingerprint.
+    Arrays of booleans, numbers, dates or fixed-width strings are streamed, never copied. In meta and remarks, numpy
+    scalars become Python numbers, and tuples lists. Remarks say nothing about what the artefact is, such as how long
+    it took to make: two files that differ in their remarks only have the same fingerprint.
     """
     mark, layout = fingerprint(kind, meta, arrays), _layout(arrays)
     fields = {"format_version": FORMAT_VERSION, "library_version": __version__, "kind": kind, "fingerprint": mark}
@@ -152,17 +140,10 @@ def check_replaceable(path: str | os.PathLike[str], kind: str | None = None) -> 
 
 
 def read(path: str | os.PathLike[str], kind: str | None = None, *, mapped: bool = False) -> Container:
-    """Read a container and verify every byte of it.
+    """Read a container, of that kind if it is given, and verify every byte; a FormatError says what is wrong.
 
-    Parameters
-    ----------
-    path
-        A file that `write` has written; a FormatError says what is wrong with any other.
-    kind
-        The kind that it must be; any if None.
-    mapped
-        Whether arrays stay in the file, read-only, and come into memory as they are used; replacing the file leaves
-        them as they are.
+    If `mapped`, arrays stay in the file, read-only, and come into memory as they are used; replacing the file leaves
+    them as they are.
     """
     shown = repr(os.fspath(path))
     with open(path, "rb") as file:

@@ -16,31 +16,26 @@ T = TypeVar("T")
 class Registry(Mapping[str, T], Generic[T]):
     """Things of one kind by name, imported when they are looked up.
 
-    Parameters
-    ----------
-    noun
-        What one of them is called: in errors, and in the entry points ``gphash.NOUN`` of other packages.
-    homes
-        Where the package's own are, as "module:attribute" by name.
+    `noun` is what one of them is called: in errors, and in the entry points ``gphash.NOUN`` of other packages. `homes`
+    says where the package's own are, as "module:attribute" by name.
     """
 
     def __init__(self, noun: str, homes: Mapping[str, str]) -> None:
         self.noun = noun
-        self._homes = dict(homes)
-        self._things: dict[str, T] = {}
+        self._things: dict[str, T | str] = dict(homes)  # or where they are, until they are looked up
 
     def register(self, name: str, thing: T) -> T:
         """Add one under a name that is free."""
-        if name in self and self._things.get(name) is not thing:
+        if self._things.setdefault(name, thing) is not thing:
             raise ValueError(f"the {self.noun} {name!r} is registered already; choose another name.")
-        self._things[name] = thing
         return thing
 
     def __getitem__(self, name: str) -> T:
-        if name not in self._things:
-            module, _, attribute = self._homes[name].partition(":")
-            self._things[name] = cast(T, getattr(import_module(module), attribute))
-        return self._things[name]
+        entry = self._things[name]
+        if isinstance(entry, str):
+            module, _, attribute = entry.partition(":")
+            entry = self._things[name] = cast(T, getattr(import_module(module), attribute))
+        return entry
 
     def find(self, name: Any, argument: str | None = None) -> T:
         """The one of that name, our own or another package's; an error names the argument and those there are."""
@@ -53,8 +48,8 @@ class Registry(Mapping[str, T], Generic[T]):
     def name_of(self, thing: Any) -> str:
         """The name that a class or function has here, under which a file keeps it."""
         home = f"{thing.__module__}:{thing.__qualname__}"
-        for name in self:
-            if self._things.get(name) is thing or self._homes.get(name) == home:
+        for name, entry in self._things.items():
+            if entry is thing or entry == home:
                 return name
         raise ValueError(f"{home} is no registered {self.noun}; register it under a name of its own.")
 
@@ -67,13 +62,13 @@ class Registry(Mapping[str, T], Generic[T]):
         from importlib.metadata import entry_points
 
         others = entry_points(group=f"gphash.{self.noun.replace(' ', '_')}")
-        self._homes |= {point.name: point.value for point in others if point.name not in self}
+        self._things |= {point.name: point.value for point in others if point.name not in self}
 
     def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys([*self._homes, *self._things]))
+        return iter(self._things)
 
     def __len__(self) -> int:
-        return len({*self._homes, *self._things})
+        return len(self._things)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._homes or name in self._things
+        return name in self._things

@@ -9,7 +9,7 @@ import os
 import re
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,8 +20,6 @@ from gphash.container import FormatError
 LARGE = 1e18  # of a number in a file, whose square float32 can hold
 AGAIN = "make the file again, or get it from where it was made"
 MISSING = object()
-
-Sizes = dict[str, int]
 
 
 class FaultError(FormatError):
@@ -154,10 +152,6 @@ class Array:
     most: float = LARGE
     optional: bool = False
 
-    def renamed(self, sides: Mapping[str, str]) -> "Array":
-        """The same for an array that may be missing, with other names of its sides."""
-        return replace(self, shape=tuple(sides.get(str(side), side) for side in self.shape), optional=True)
-
 
 class Schema(NamedTuple):
     """What a kind of file holds: fields of its meta, of which some may be missing, and arrays, by their names.
@@ -173,7 +167,7 @@ class Schema(NamedTuple):
 
 def check(
     schema: Schema, meta: dict[str, Any], arrays: Mapping[str, NDArray[Any]], sizes: Mapping[str, int] | None = None
-) -> Sizes:
+) -> dict[str, int]:
     """Refuse meta and arrays of a file that do not keep a schema.
 
     `sizes` are sides that are known from elsewhere; the lengths of all sides that have a name are returned.
@@ -181,7 +175,7 @@ def check(
     Record(schema.fields, schema.missing).check(meta, "")
     optional = tuple(name for name, rule in schema.arrays.items() if rule.optional)
     Record(dict.fromkeys(schema.arrays, Rule("an array", lambda value: True)), optional).check(dict(arrays), "")
-    found: Sizes = dict(sizes or {})
+    found = dict(sizes or {})
     for name, array in arrays.items():
         rule, has = schema.arrays[name], f"the array {name!r} has the shape {array.shape};"
         types = (rule.types,) if isinstance(rule.types, str) else rule.types

@@ -52,7 +52,7 @@ def here(tmp_path, monkeypatch):
         ("search none.index plain.npy --show sheet.png", 2, "rows of features have no picture"),
         ("search none.index id:1 --ranking best", 2, "Invalid value for '--ranking'"),
         ("serve none.index", 1, "there is no index 'none.index'; gphash index makes one."),
-        ("serve none.index --host 0.0.0.0", 1, "--no-token"),
+        ("serve text.txt --host 0.0.0.0", 1, "--no-token"),
         ("serve none.index --read-token-file none", 1, "'none': no such file"),
         ("serve none.index --token secret", 2, "No such option"),
         ("info none", 1, "'none': no such file or directory."),

@@ -8,7 +8,7 @@ import pytest
 
 import gphash
 from gphash import HammingIndex
-from gphash.cli import wording
+from gphash.cli import app
 from gphash.collection.collection import Collection
 from tests.cli.running import inside
 
@@ -83,13 +83,13 @@ OPTIONS |= {"k": "-k", "read_token": "--read-token-file"}
     ],
 )
 def test_arguments_become_options_and_texts_stay(said, told):
-    assert wording.in_options(said, OPTIONS) == told
+    assert app.in_options(said, OPTIONS) == told
 
 
 def test_options_are_those_of_the_command():
     from gphash.cli import searching, training
 
-    assert wording.options_of(training.fit)["n_bits"] == "--bits"
-    assert wording.options_of(training.fit)["data_dir"] == "--data-dir"
-    found = wording.options_of(searching.search)
+    assert app.options_of(training.fit)["n_bits"] == "--bits"
+    assert app.options_of(training.fit)["data_dir"] == "--data-dir"
+    found = app.options_of(searching.search)
     assert [found[name] for name in ("path", "k", "model")] == ["INDEX", "-k", "--model"]

@@ -72,7 +72,7 @@ def test_conditional_of_another_row_equals_enumeration_against_representatives_a
     assert len(pairs) == R * (N - R)
 
     def sample(uniforms):
-        return gibbs.sample_rows(signs[R:], gamma[R:], uniforms, signatures[R:], groups, table)[0]
+        return gibbs.sample_rows(signs[R:], gamma[R:], uniforms, signatures[R:], groups, table)
 
     for i in range(N - R):
         for j in range(M):
@@ -146,7 +146,7 @@ def test_grouped_sums_equal_sums_over_single_partners(kind):
             rows = slice(50 + row, 51 + row)
 
             def sample(uniforms, rows=rows):
-                return gibbs.sample_rows(signs[rows], np.zeros((1, 8)), uniforms, signatures[rows], groups, table)[0]
+                return gibbs.sample_rows(signs[rows], np.zeros((1, 8)), uniforms, signatures[rows], groups, table)
 
             assert_conditional(sample, signs[rows], 0, j, 1 / (1 + np.exp(-odds)))
 
@@ -162,11 +162,11 @@ def test_representatives_follow_the_naive_sampler(kind, codes, weight):
     seen = []
     for _ in range(5):
         gamma, uniforms, order = rng.normal(size=(n, m)), rng.random((n, m)), rng.permutation(n)
-        found, flips, _ = gibbs.sample_central(signatures, signs, gamma, uniforms, order, table)
+        found, _ = gibbs.sample_central(signatures, signs, gamma, uniforms, order, table)
         expected, counted = reference.sample_in_turn(signs, gamma, uniforms, order, pairs, 0.3, weight)
         np.testing.assert_array_equal(found, expected)
-        assert flips == counted == np.count_nonzero(found != signs)
-        seen.append((len(gibbs.group(signs, signatures)[0].counts), flips))
+        assert counted == np.count_nonzero(found != signs)
+        seen.append((len(gibbs.group(signs, signatures)[0].counts), counted))
         signs = found
     # The trial is worth something only if groups came and went.
     assert max(flips for _, flips in seen) > n // 4
@@ -197,12 +197,12 @@ def test_other_rows_follow_the_naive_sampler(kind):
     signs, gamma, uniforms = random_signs(rng, (n, m)), rng.normal(size=(n, m)), rng.random((n, m))
     groups, table = gibbs.group(signs[:t], signatures[:t])[0], gibbs.pair_table(m, 0.2, 0.3)
     before = signs.copy()
-    found, flips = gibbs.sample_rows(signs[t:], gamma[t:], uniforms[t:], signatures[t:], groups, table)
+    found = gibbs.sample_rows(signs[t:], gamma[t:], uniforms[t:], signatures[t:], groups, table)
     pairs = judge(np.arange(t, n), np.arange(t))
     expected, counted = reference.sample_in_turn(signs, gamma, uniforms, np.arange(t, n), pairs, 0.2, 0.3)
     np.testing.assert_array_equal(found, expected[t:])
     np.testing.assert_array_equal(signs, before)
-    assert flips == counted == np.count_nonzero(found != signs[t:])
+    assert counted == np.count_nonzero(found != signs[t:])
 
 
 @pytest.mark.parametrize("balance", [False, True])
@@ -220,10 +220,10 @@ def test_pair_list_follows_the_naive_sampler(balance):
     signs, table = random_signs(rng, (n, m)), gibbs.pair_table(m, 0.3, 0.5)
     for _ in range(3):
         gamma, uniforms, order = rng.normal(size=(n, m)), rng.random((n, m)), rng.permutation(n)
-        found, flips, _ = gibbs.sample_central(graph, signs, gamma, uniforms, order, table)
+        found, _ = gibbs.sample_central(graph, signs, gamma, uniforms, order, table)
         expected, counted = reference.sample_in_turn(signs, gamma, uniforms, order, pairs, 0.3, 0.5)
         np.testing.assert_array_equal(found, expected)
-        assert flips == counted
+        assert counted == np.count_nonzero(found != signs)
         signs = found
 
 
@@ -233,5 +233,5 @@ def test_scores_far_out_decide_whatever_the_partners_say():
     signs, gamma = random_signs(rng, (10, 3)), np.where(rng.random((10, 3)) < 0.5, -100.0, 100.0)
     uniforms = np.clip(rng.random((10, 3)), 1e-6, 1 - 1e-6)
     groups, table = gibbs.group(signs, signatures)[0], gibbs.pair_table(3, 2 / 3, 1.0)
-    found, _ = gibbs.sample_rows(signs, gamma, uniforms, signatures, groups, table)
+    found = gibbs.sample_rows(signs, gamma, uniforms, signatures, groups, table)
     np.testing.assert_array_equal(found, np.sign(gamma))

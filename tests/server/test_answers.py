@@ -28,7 +28,7 @@ def app(built):
 def writable(index):
     app = create_app(index, ServiceSettings(writable=True, **QUIET))
     yield app
-    app.state.service.shelf.close()
+    app.state.service.shelf.collection.close()
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ BODIES = [
 def app(index):
     app = create_app(index, ServiceSettings(writable=True, hosts=("localhost",), log_requests=False))
     yield app
-    app.state.service.shelf.close()
+    app.state.service.shelf.collection.close()
 
 
 def check(answer, asked):

@@ -324,8 +324,16 @@ class TestLargeJson:
 
     @pytest.mark.parametrize("body", [WRONG, b'{"features":[' + b'[""],' * 300_000 + b"[]]}", NAMES])
     def test_one_fault_is_enough(self, body, monkeypatch):
-        counts, told = [], questions._refusal
-        monkeypatch.setattr(questions, "_refusal", lambda error: (counts.append(error.error_count()), told(error))[1])
+        counts, validate = [], questions.EncodeJson.model_validate
+
+        def counted(given):
+            try:
+                return validate(given)
+            except questions.ValidationError as error:
+                counts.append(error.error_count())
+                raise
+
+        monkeypatch.setattr(questions.EncodeJson, "model_validate", counted)
         with pytest.raises(Refusal) as caught:
             questions.from_json(questions.EncodeJson, body, 1_000_000, 1_000_000)
         assert caught.value.status == 422
@@ -403,13 +411,13 @@ def test_pictures_wait_in_a_queue_that_has_an_end(built, monkeypatch):
     go = threading.Event()
     picture = b"P5 8 8 255\n" + bytes(64)
 
-    describe = answers.described
+    describe = answers._features
 
     def slow(*given):
         go.wait(20)
         return describe(*given)
 
-    monkeypatch.setattr(answers, "described", slow)
+    monkeypatch.setattr(answers, "_features", slow)
 
     async def ask(port):
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=20) as asking:

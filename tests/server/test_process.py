@@ -191,7 +191,7 @@ async def watching(shelf, seconds=0.05):
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        shelf.close()
+        shelf.collection.close()
 
 
 async def becomes(true, seconds=20):
@@ -342,7 +342,7 @@ def test_requests_in_flight_keep_their_collection(built, tmp_path):
         assert await shelf.reload("test")
         assert shelf.collection is not old
         assert old.search(old.query(id=1), 2)
-        shelf.close()
+        shelf.collection.close()
 
     asyncio.run(story())
 

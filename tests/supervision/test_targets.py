@@ -77,7 +77,6 @@ def test_what_is_given_is_recognised(given, kind):
     assert found.kind == found.form == kind
     assert found.n_rows == N
     assert found.complete == (kind != "pairs")
-    assert (found.classes is not None) == (kind == "labels")
     order = found.order(np.random.default_rng(0), 50)
     part = found.among(order[:50])
     assert part.n_rows == 50
@@ -88,8 +87,8 @@ def test_what_is_held_out_judges_what_was_learned():
     held = np.arange(N) % 3 == 0
     kept, taught, rest, judge = similarity.from_labels(y).hold_out(held, 0)
     assert sorted([*kept, *rest]) == list(range(N))
-    np.testing.assert_array_equal(taught.classes, y[kept])
-    np.testing.assert_array_equal(judge.classes, y[rest])
+    np.testing.assert_array_equal(taught.masks[:, 0], y[kept])
+    np.testing.assert_array_equal(judge.masks[:, 0], y[rest])
 
 
 def test_a_kind_from_outside_is_trained_kept_and_judged(tmp_path, triplets, paths):

@@ -7,21 +7,23 @@ import contextlib
 import functools
 import inspect
 import os
+import re
 import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from inspect import Parameter
 from threading import Timer, main_thread
-from typing import Annotated, Any, ParamSpec
+from typing import Annotated, Any, ParamSpec, TypeAlias
 
 import typer
 
-from gphash.cli import outputs, shown, wording
+from gphash.cli import outputs, shown
 from gphash.files import DataError
 from gphash.version import __version__
 
 P = ParamSpec("P")
+Stopped: TypeAlias = Callable[[Mapping[str, Any]], str | None]
 
 app = typer.Typer(
     name="gphash",
@@ -43,12 +45,15 @@ COMMON = {
 PAUSE = 0.05  # seconds before a lost interrupt is sent again; by then the callback has most likely returned
 AGAIN = "interrupted; run the same command again to go on where it stopped."
 
+_QUOTED = r"""(?<!\w)(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
+# An argument with its value; a text of the user's, which stays as it is; a name that only a program would use.
+_SAID = re.compile(
+    rf"(?<![\w.-])([A-Za-z]\w*)=({_QUOTED}|[^\s;,)]+)|{_QUOTED}|(?<![\w.-])([a-z]+(?:_[a-z]+)+)(?![\w=(.])"
+)
+
 
 def command(
-    *examples: str,
-    interrupted: Callable[[Mapping[str, Any]], str | None] = lambda given: None,
-    within: typer.Typer = app,
-    has_json: bool = True,
+    *examples: str, interrupted: Stopped = lambda given: None, within: typer.Typer = app, has_json: bool = True
 ) -> Callable[[Callable[P, None]], Callable[P, None]]:
     """Enter a command, into the application or a group; the examples end its help.
 
@@ -76,15 +81,12 @@ def command(
 
 @contextlib.contextmanager
 def _reporting(
-    function: Callable[..., None],
-    given: Mapping[str, Any],
-    interrupted: Callable[[Mapping[str, Any]], str | None],
-    debug: bool,
+    function: Callable[..., None], given: Mapping[str, Any], stopped: Stopped, debug: bool
 ) -> Iterator[None]:
     """Errors of a command are one line that says what to do, unless --debug is given."""
 
     def worded(text: object) -> str:
-        return wording.in_options(" ".join(str(text).split()), wording.options_of(function))
+        return in_options(" ".join(str(text).split()), options_of(function))
 
     with warnings.catch_warnings(), resent() as lost:
         if not debug:
@@ -102,7 +104,7 @@ def _reporting(
             if isinstance(error, KeyboardInterrupt) or lost:
                 for timer in lost:
                     timer.cancel()
-                shown.complain(interrupted(given) or outputs.interrupted())
+                shown.complain(stopped(given) or outputs.interrupted())
                 raise typer.Exit(130) from None
             if debug or isinstance(error, BrokenPipeError):
                 raise
@@ -119,13 +121,15 @@ def resent() -> Iterator[list[Timer]]:
     sent again.
     """
     before = sys.unraisablehook
+    # The main thread may be asleep.
+    kill: Any = getattr(signal, "pthread_kill", lambda _, number: signal.raise_signal(number))
     lost: list[Timer] = []
 
     def hear(unraisable: "sys.UnraisableHookArgs") -> None:
         if not issubclass(unraisable.exc_type, KeyboardInterrupt):
             before(unraisable)
             return
-        lost.append(Timer(PAUSE, _interrupt))
+        lost.append(Timer(PAUSE, kill, [main_thread().ident, signal.SIGINT]))
         lost[-1].daemon = True
         lost[-1].start()
 
@@ -138,10 +142,32 @@ def resent() -> Iterator[list[Timer]]:
             timer.cancel()
 
 
-def _interrupt() -> None:
-    """Interrupt the main thread, which may be asleep."""
-    kill: Any = getattr(signal, "pthread_kill", lambda _, number: signal.raise_signal(number))
-    kill(main_thread().ident, signal.SIGINT)
+def options_of(command: Callable[..., Any]) -> dict[str, str]:
+    """For every parameter of a command, how it is written on the command line."""
+    alone = typer.Typer(add_completion=False)
+    alone.command()(command)
+    parameters: Any = typer.main.get_command(alone).params
+    return {one.name: one.metavar if one.param_type_name == "argument" else one.opts[0] for one in parameters}
+
+
+def in_options(text: str, options: Mapping[str, str]) -> str:
+    """A message of the library in the words of the command line.
+
+    The library names arguments as Python writes them, ``n_bits=0``; whoever typed ``--bits 0`` is told of that instead.
+    For this, a command's function calls its parameters what the library calls them.
+    """
+
+    def told(match: re.Match[str]) -> str:
+        argument, value, alone = match.groups()
+        option = options.get(argument or alone)
+        if option is None or alone:
+            return option or match.group()
+        plain = value.rstrip(".:")
+        if plain == "True":
+            return option + value.removeprefix("True")
+        return f"no {option}" if plain in ("False", "None") else f"{option} {value}"
+
+    return _SAID.sub(told, text)
 
 
 @contextlib.contextmanager

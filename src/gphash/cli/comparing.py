@@ -27,16 +27,7 @@ DATA = f"Data set: {', '.join(data_sets.DATA_SETS)}; or a folder of pictures, a 
 METHODS = f"Methods, separated by commas, or all: {', '.join(methods.METHODS)}."
 EXPERIMENT = f"Any of {', '.join(EXPERIMENTS)}; all if none is named."
 
-Data = Annotated[str, Argument(metavar="DATA", help=DATA, autocompletion=options.complete_data)]
-Methods = Annotated[str, Option("--methods", help=METHODS)]
-Lengths = Annotated[str, Option("--bits", help="Lengths of codes, separated by commas.")]
-Seeds = Annotated[int, whole("--seeds", help="How many seeds: 0, 1, …")]
-Rows = Annotated[int | None, whole("--rows", least=2, help="Train on so many random rows only.")]
-Results = Annotated[Path | None, output("Folder of results; results-DATA if not given.")]
-Experiments = Annotated[list[str] | None, Argument(metavar="EXPERIMENT", help=EXPERIMENT)]
-Quick = Annotated[bool, Option("--quick", help="A small version, in minutes.")]
 FewSeeds = Annotated[int | None, whole("--seeds", most=MOST_SEEDS, help="Seeds; if not given, 3 for table1, else 1.")]
-PaperResults = Annotated[Path | None, output("Folder of results; results or results-quick if not given.")]
 DemoOutput = Annotated[Path, output("Folder where everything is written.")]
 
 going_on = partial(app.command, interrupted=lambda given: app.AGAIN, has_json=False)
@@ -44,13 +35,13 @@ going_on = partial(app.command, interrupted=lambda given: app.AGAIN, has_json=Fa
 
 @going_on("gphash compare digits --methods gph,sdh,lsh --bits 8,16 --seeds 3")
 def compare(
-    data: Data,
-    method: Methods = "all",
-    n_bits: Lengths = "8,16,32,64",
-    seeds: Seeds = 3,
-    rows: Rows = None,
+    data: Annotated[str, Argument(metavar="DATA", help=DATA, autocompletion=options.complete_data)],
+    method: Annotated[str, Option("--methods", help=METHODS)] = "all",
+    n_bits: Annotated[str, Option("--bits", help="Lengths of codes, separated by commas.")] = "8,16,32,64",
+    seeds: Annotated[int, whole("--seeds", help="How many seeds: 0, 1, …")] = 3,
+    rows: Annotated[int | None, whole("--rows", least=2, help="Train on so many random rows only.")] = None,
     option: Set = None,
-    path: Results = None,
+    path: Annotated[Path | None, output("Folder of results; results-DATA if not given.")] = None,
     data_dir: DataDir = None,
 ) -> None:
     """Train and measure methods side by side.
@@ -86,10 +77,10 @@ def compare(
 
 @going_on("gphash reproduce --quick", "gphash reproduce table1 --seeds 3")
 def reproduce(
-    experiments: Experiments = None,
-    quick: Quick = False,
+    experiments: Annotated[list[str] | None, Argument(metavar="EXPERIMENT", help=EXPERIMENT)] = None,
+    quick: Annotated[bool, Option("--quick", help="A small version, in minutes.")] = False,
     seeds: FewSeeds = None,
-    path: PaperResults = None,
+    path: Annotated[Path | None, output("Folder of results; results or results-quick if not given.")] = None,
     data_dir: DataDir = None,
 ) -> None:
     """Run the paper's experiments.

@@ -16,12 +16,11 @@ MISSING = 10  # missing files that are named
 
 FILE = "A model, index, checkpoint, report, codes or cache; or a folder of codes or indexes of blocks."
 DATA = f"{options.DATA} If not given, the known data sets are listed."
-File = Annotated[Path, Argument(metavar="FILE", help=FILE)]
 Data = Annotated[str | None, Argument(metavar="DATA", help=DATA, autocompletion=options.complete_data)]
 
 
 @app.command("gphash info digits-16.gph", "gphash info /shared/index")
-def info(file: File) -> None:
+def info(file: Annotated[Path, Argument(metavar="FILE", help=FILE)]) -> None:
     """Explain a file that gphash has written.
 
     Only the header is read; gphash verifies the content whenever it uses a file.
@@ -127,8 +126,8 @@ def _explained(path: Path) -> dict[str, Any]:
         found = {"kind": "descriptors", "remark": "a cache of picture descriptors; it may be removed"}
     elif magic == journal.MAGIC:
         found = {"kind": "journal", "remark": f"changes to {path.with_suffix('').name} since it was written"}
-    elif outputs.are_codes(path):
-        found = _codes(path)
+    elif (codes := outputs.codes_in(path)) is not None:
+        found = _codes(path, codes)
     elif magic.lstrip()[:1] == b"{":
         found = _report(path)
     if not found:
@@ -158,15 +157,12 @@ def _container(described: "Description") -> dict[str, Any]:
     return told | {"arrays": entries}
 
 
-def _codes(path: Path) -> dict[str, Any]:
+def _codes(path: Path, codes: Any) -> dict[str, Any]:
     """Codes of rows, or of a block if a manifest beside the file names it."""
-    import numpy as np
-
     from gphash.index import parts
 
-    found = np.load(path, mmap_mode="r", allow_pickle=False)
-    archive = isinstance(found, np.lib.npyio.NpzFile)
-    n_rows, n_bytes = (found["codes"] if archive else found).shape
+    archive = not hasattr(codes, "shape")
+    n_rows, n_bytes = (codes["codes"] if archive else codes).shape
     told = {"kind": "codes", "rows": n_rows, "bytes_per_row": n_bytes, "probabilities": archive}
     if not archive and parts.is_folder_of_parts(path.parent):
         manifest = parts.read_manifest(path.parent)

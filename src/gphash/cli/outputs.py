@@ -4,13 +4,12 @@ import os
 import tokenize
 import zipfile
 from pathlib import Path
+from typing import Any
 
 from typer import BadParameter
 
 from gphash import files
 from gphash.data.known import data_sets
-
-CODES = {"codes.npy", "probabilities.npy"}  # of an archive
 
 # Files that the command may write, with the numbers that the system gave to what is there; files are replaced whole.
 expected: dict[Path, int | None] = {}
@@ -54,8 +53,19 @@ def file(path: Path, kind: str, *inputs: str | Path | None, option: str = "--out
     read = [Path(one) for one in inputs if one is not None]
     if any(path.resolve() == one.resolve() or (path.exists() and one.exists() and path.samefile(one)) for one in read):
         raise BadParameter(f"{label} is a file that this command reads; give another name.")
+    from gphash import container
+    from gphash.evaluation import report
+
     try:
-        _check_replaceable(path, kind)
+        match kind:
+            case "codes":
+                files.check_replaceable(path, "array of codes", lambda there: codes_in(there) is not None)
+            case "drawing":
+                files.check_replaceable(path, "drawing of gphash", _is_drawing)
+            case "report":
+                report.check_replaceable(path)
+            case _:
+                container.check_replaceable(path, kind)
     except FileExistsError as error:
         raise BadParameter(f"{option} {error}") from error
     expect(path)
@@ -70,32 +80,18 @@ def _check_place(path: Path, label: str) -> None:
         raise BadParameter(f"{label} is in a folder that cannot be written to; give another one.")
 
 
-def _check_replaceable(path: Path, kind: str) -> None:
-    from gphash import container
-    from gphash.evaluation import report
-
-    if kind == "codes":
-        files.check_replaceable(path, "array of codes", are_codes)
-    elif kind == "drawing":
-        files.check_replaceable(path, "drawing of gphash", lambda there: b"matplotlib" in there.read_bytes().lower())
-    elif kind == "report":
-        report.check_replaceable(path)
-    else:
-        container.check_replaceable(path, kind)
+def _is_drawing(path: Path) -> bool:
+    return b"matplotlib" in path.read_bytes().lower()
 
 
-def are_codes(path: Path) -> bool:
-    """Whether a file is an array of codes, or an archive of codes and probabilities."""
+def codes_in(path: Path) -> Any:
+    """An array of codes, not read yet, or an archive of codes and probabilities; None if the file is neither."""
     import numpy as np
 
     try:
-        if zipfile.is_zipfile(path):
-            with zipfile.ZipFile(path) as archive:
-                return set(archive.namelist()) == CODES
-        with open(path, "rb") as array:
-            if np.lib.format.read_magic(array) != (1, 0):
-                return False
-            shape, _, dtype = np.lib.format.read_array_header_1_0(array)
-            return len(shape) == 2 and dtype == np.uint8
-    except (ValueError, tokenize.TokenError, zipfile.BadZipFile):
-        return False
+        found = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, OverflowError, EOFError, tokenize.TokenError, zipfile.BadZipFile):
+        return None
+    if isinstance(found, np.ndarray):
+        return found if found.ndim == 2 and found.dtype == np.uint8 else None
+    return found if set(found) == {"codes", "probabilities"} else None

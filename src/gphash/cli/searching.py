@@ -20,20 +20,12 @@ DRAWINGS = (".png", ".svg", ".pdf")
 DRAWN = 512  # pixels of the longer side that a drawn picture keeps at least
 
 QUERY = "A picture, a file .npy of one or more rows, id:7, or random."
-QueryText = Annotated[str, Argument(metavar="QUERY", help=QUERY)]
-Label = Annotated[str | None, Option("--label", help="Only items of this class.")]
 Show = Annotated[Path | None, Option(help="Draw the neighbours in this file: .png, .svg or .pdf; needs matplotlib.")]
-RandomSeed = Annotated[
-    int | None, options.whole("--seed", least=0, help="Seed of the random item, to get the same again.")
-]
+SEED = "Seed of the random item, to get the same again."
 ROWS = 8192  # encoded between two signs of progress
 
 CODES = "A file .npy, or .npz with probabilities; DATA-codes.npy if not given. For blocks a folder, DATA-codes."
-CodesOutput = Annotated[Path | None, options.output(CODES)]
-IndexOutput = Annotated[
-    Path | None, options.output("The index; DATA.index if not given. For blocks a folder, DATA-index.")
-]
-Probabilities = Annotated[bool, Option("--probabilities", "-p", help="P(bit = 1) as well, in a file .npz.")]
+INDEX = "The index; DATA.index if not given. For blocks a folder, DATA-index."
 DiscardAdded = Annotated[bool, Option("--discard-added", help="Replace an index even if added items get lost.")]
 
 
@@ -45,8 +37,8 @@ DiscardAdded = Annotated[bool, Option("--discard-added", help="Replace an index 
 def encode(
     model: Model,
     data: Data,
-    path: CodesOutput = None,
-    probabilities: Probabilities = False,
+    path: Annotated[Path | None, options.output(CODES)] = None,
+    probabilities: Annotated[bool, Option("--probabilities", "-p", help="P(bit = 1) as well, in a file .npz.")] = False,
     executor: Cluster = None,
     n_jobs: Threads = -1,
     data_dir: DataDir = None,
@@ -101,7 +93,7 @@ def encode(
 def index(
     model: Model,
     data: Data,
-    path: IndexOutput = None,
+    path: Annotated[Path | None, options.output(INDEX)] = None,
     discard_added: DiscardAdded = False,
     executor: Cluster = None,
     n_jobs: Threads = -1,
@@ -160,15 +152,15 @@ def _in_bulk(kind: str, model: Path, data: str, output: Path | None, cluster: st
 )
 def search(
     path: Index,
-    query: QueryText,
+    query: Annotated[str, Argument(metavar="QUERY", help=QUERY)],
     k: K = 10,
     ranking: Ranking = "hamming",
     radius: Radius = None,
-    allowed: Label = None,
+    allowed: Annotated[str | None, Option("--label", help="Only items of this class.")] = None,
     show: Show = None,
     model: ModelPath = None,
     pictures: Pictures = None,
-    seed: RandomSeed = None,
+    seed: Annotated[int | None, options.whole("--seed", least=0, help=SEED)] = None,
 ) -> None:
     """Find the nearest items of a picture, a row or an item.
 
@@ -187,11 +179,11 @@ def search(
         outputs.file(show, "drawing", path, query, model, option="--show")
     from gphash.collection.collection import Collection
 
-    how: dict[str, Any] = {"ranking": ranking, "radius": radius, "allowed": allowed}
     results = []
     with Collection.open(path, model=model, pictures=pictures) as collection:
         for name, one in _queries(collection, query, seed, shown.manner.as_json or ranking == "expected"):
-            found = collection.search(one, k, others=one.id is not None, **how)
+            is_item = one.id is not None
+            found = collection.search(one, k, ranking=ranking, radius=radius, allowed=allowed, others=is_item)
             results.append(record(name, one, [item._asdict() for item in found], collection.n_bits))
         if show is not None:
             _draw(collection, results[0], query, show)
@@ -242,11 +234,9 @@ def _search_parts(folder: Path, text: str, k: int, ranking: str, radius: int | N
     if text.startswith("id:"):
         if ranking == "expected":
             raise ValueError(f"QUERY {text!r} has a code, and no probabilities; give --ranking hamming.")
-        try:
-            code = index.codes_of([_id(text)])[0]
-        except KeyError as error:
-            raise ValueError(f"QUERY {text!r}: there is no such item; ids go from 0 to {len(index) - 1}.") from error
-        queries = [(text, Query(code, None, id=_id(text)))]
+        if not 0 <= (number := _id(text)) < len(index):
+            raise ValueError(f"QUERY {text!r}: there is no such item; ids go from 0 to {len(index) - 1}.")
+        queries = [(text, Query(index.codes_of([number])[0], None, id=number))]
     elif Path(text).suffix != ".npy" or not Path(text).is_file():
         raise ValueError(f"QUERY {text!r}; in an index of a folder of blocks, give a file .npy of rows, or id:NUMBER.")
     else:

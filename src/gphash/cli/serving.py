@@ -20,50 +20,37 @@ PATIENCE = 3.0  # seconds of getting ready before a word is said
 
 TOKEN = "File with the token that {} must show; if not given, the environment's {}."
 
-Host = Annotated[str, Option(help="Address to listen at; any but this machine's own needs tokens.")]
-Port = Annotated[int, whole("--port", least=0, most=65535, help="Port to listen at; 0 takes a free one.")]
-Writable = Annotated[bool, Option("--writable", help="Let items be added and removed.")]
-ReadToken = Annotated[Path | None, Option("--read-token-file", help=TOKEN.format("readers", READ))]
-WriteToken = Annotated[Path | None, Option("--write-token-file", help=TOKEN.format("writers", WRITE))]
 NoToken = Annotated[bool, Option("--no-token", help="Listen at a public address although there is no token.")]
 Hosts = Annotated[list[str] | None, Option("--allowed-host", help="A name that the service answers to; repeatable.")]
-MaxK = Annotated[int, whole("--max-k", help="Most neighbours of a search.")]
-MaxBody = Annotated[int, whole("--max-body", help="Most bytes of a request.")]
 MaxPixels = Annotated[int, whole("--max-pixels", help="Most pixels of a picture; a JPEG may have twice as many.")]
-MaxRequests = Annotated[int, whole("--max-requests", help="Most requests worked on at once.")]
-MaxConnections = Annotated[int, whole("--max-connections", help="Most clients connected at once.")]
-OpenPage = Annotated[bool, Option("--open", help="Open the page in the browser.")]
 
 
 @app.command("gphash serve digits.index --open", interrupted=lambda given: "stopped.", has_json=False)
 def serve(
     path: Index,
-    host: Host = "127.0.0.1",
-    port: Port = 8080,
-    writable: Writable = False,
+    host: Annotated[str, Option(help="Address to listen at; any but this machine's own needs tokens.")] = "127.0.0.1",
+    port: Annotated[int, whole("--port", least=0, most=65535, help="Port to listen at; 0 takes a free one.")] = 8080,
+    writable: Annotated[bool, Option("--writable", help="Let items be added and removed.")] = False,
     model: ModelPath = None,
     pictures: Pictures = None,
-    read_token: ReadToken = None,
-    write_token: WriteToken = None,
+    read_token: Annotated[Path | None, Option("--read-token-file", help=TOKEN.format("readers", READ))] = None,
+    write_token: Annotated[Path | None, Option("--write-token-file", help=TOKEN.format("writers", WRITE))] = None,
     no_token: NoToken = False,
     hosts: Hosts = None,
-    max_k: MaxK = 1000,
-    max_body_bytes: MaxBody = 16_000_000,
+    max_k: Annotated[int, whole("--max-k", help="Most neighbours of a search.")] = 1000,
+    max_body_bytes: Annotated[int, whole("--max-body", help="Most bytes of a request.")] = 16_000_000,
     max_picture_pixels: MaxPixels = 25_000_000,
-    max_in_work: MaxRequests = 256,
-    max_connections: MaxConnections = 512,
-    open_page: OpenPage = False,
+    max_in_work: Annotated[int, whole("--max-requests", help="Most requests worked on at once.")] = 256,
+    max_connections: Annotated[int, whole("--max-connections", help="Most clients connected at once.")] = 512,
+    open_page: Annotated[bool, Option("--open", help="Open the page in the browser.")] = False,
 ) -> None:
     """Serve an index: a page, and JSON for programs."""
     given = {name: value for name, value in locals().items() if name not in ("path", "open_page")}
     from gphash.server import service
-    from gphash.server import settings as choices
+    from gphash.server.settings import ServiceSettings
 
     given |= {"read_token": _token(read_token, READ), "write_token": _token(write_token, WRITE)}
     given |= {"hosts": tuple(hosts) if hosts else None, "log_requests": not shown.manner.quiet}
-    chosen = choices.ServiceSettings(**given)
-    choices.check(chosen)
-    service.require()
     if not path.is_file():
         raise ValueError(f"there is no index {str(path)!r}; gphash index makes one.")
     waiting = threading.Timer(PATIENCE, shown.say, ["getting ready: what is used for the first time is compiled"])
@@ -71,19 +58,18 @@ def serve(
 
     def tell(state: str, address: str) -> None:
         """Say where the service listens, and later that it is ready if that took long."""
-        if state == "listening":
-            if not shown.manner.quiet:
-                shown.say(f"{path} at {address} (Ctrl-C stops it)")
-                waiting.start()
-            return
-        if waiting.finished.is_set() and not shown.manner.quiet:
-            shown.say("ready")
-        waiting.cancel()
-        if open_page:
-            webbrowser.open(address)
+        if state == "listening" and not shown.manner.quiet:
+            shown.say(f"{path} at {address} (Ctrl-C stops it)")
+            waiting.start()
+        if state == "ready":
+            if waiting.finished.is_set():
+                shown.say("ready")
+            waiting.cancel()
+            if open_page:
+                webbrowser.open(address)
 
     try:
-        service.run(path, chosen, tell)
+        service.run(path, ServiceSettings(**given), tell)
     finally:
         waiting.cancel()
 
@@ -95,17 +81,14 @@ def _token(path: Path | None, variable: str) -> str | None:
             raise ValueError(f"{variable} is set, but empty; give it a token, or unset it to ask for none.")
         return token
     with open(path, encoding="utf-8") as file:
-        _check_private(path, os.fstat(file.fileno()).st_mode)
+        mode = os.fstat(file.fileno()).st_mode
+        # Others on this machine must not read a token; a pipe has no such permissions, nor has Windows.
+        if os.name == "posix" and stat.S_ISREG(mode) and mode & OTHERS:
+            raise ValueError(
+                f"{str(path)!r} has the mode {stat.S_IMODE(mode):03o}, so that others can read the token; "
+                f"keep it to yourself: chmod 600 {shlex.quote(str(path))}"
+            )
         token = file.read(TOKEN_BYTES + 1).strip()
     if not token or len(token) > TOKEN_BYTES or len(token.splitlines()) > 1:
         raise ValueError(f"{str(path)!r} must hold a token and nothing else; it is empty, or has more than one line.")
     return token
-
-
-def _check_private(path: Path, mode: int) -> None:
-    """Refuse a token that others on this machine can read; a pipe has no such permissions, nor has Windows."""
-    if os.name == "posix" and stat.S_ISREG(mode) and mode & OTHERS:
-        raise ValueError(
-            f"{str(path)!r} has the mode {stat.S_IMODE(mode):03o}, so that others can read the token; "
-            f"keep it to yourself: chmod 600 {shlex.quote(str(path))}"
-        )

@@ -32,10 +32,7 @@ NewName = Annotated[str | None, named(help=NEW_NAME)]
 Database = Annotated[str, Option("--database", metavar="TEXT", envvar=VARIABLE, show_default=False, help=DATABASE)]
 Schema = Annotated[str | None, Option(metavar="NAME", help=SCHEMA)]
 LockTimeout = Annotated[float, Option(metavar="SECONDS", min=0.001, help="How long to wait for somebody else's lock.")]
-Where = Annotated[str | None, Option(metavar="SQL", help=WHERE)]
 Params = Annotated[list[str] | None, Option("--param", metavar="VALUE", help="For a %s of --where; repeatable.")]
-Table = Annotated[str | None, Option(metavar="TABLE", help="A table of yours, or SCHEMA.TABLE.")]
-Key = Annotated[str, Option(metavar="COLUMN", help="The column of that table that has the ids.")]
 Yes = Annotated[bool, Option("--yes", "-y", help="Do not ask.")]
 
 group = typer.Typer(
@@ -85,10 +82,10 @@ def search(
     k: K = 10,
     ranking: Ranking = "hamming",
     radius: Radius = None,
-    where: Where = None,
+    where: Annotated[str | None, Option(metavar="SQL", help=WHERE)] = None,
     params: Params = None,
-    table: Table = None,
-    key: Key = "id",
+    table: Annotated[str | None, Option(metavar="TABLE", help="A table of yours, or SCHEMA.TABLE.")] = None,
+    key: Annotated[str, Option(metavar="COLUMN", help="The column of that table that has the ids.")] = "id",
     conninfo: Database = "",
     schema: Schema = None,
     lock_timeout: LockTimeout = 10.0,
@@ -105,11 +102,9 @@ def search(
     if options.has_blocks(data):
         raise BadParameter(f"{data!r} is a folder of blocks; give a file of rows, such as .npy, or a picture.")
     loaded = models.load(model, n_jobs)
-    narrowed: dict[str, Any] = {}
     condition = {} if where is None else {"where": where, "params": params or []}
-    if table is not None:
-        narrowed = {"table": tuple(table.split(".", 1)) if "." in table else table, "key": key}
-    with _opened(conninfo, name, schema, lock_timeout, **narrowed) as store:
+    place: Any = tuple(table.split(".", 1)) if table is not None and "." in table else table
+    with _opened(conninfo, name, schema, lock_timeout, table=place, key=key) as store:
         source = options.read(data, data_dir, n_jobs, loaded.descriptor)
         options.check_rows(loaded.n_features, loaded.descriptor, model, source)
         queries = searching.queries_of(loaded, source.X, source.name, ranking)

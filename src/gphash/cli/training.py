@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import BadParameter, Option
 
-from gphash.cli import app, options, outputs, shown, wording
+from gphash.cli import app, options, outputs, shown
 from gphash.cli.options import Cluster, Data, DataDir, Describe, Model, Seed, Set, Threads, output, whole
 from gphash.hashers import methods
 
@@ -18,15 +18,7 @@ RANKED_BY = {"hamming": "Hamming distance", "expected": "expected Hamming distan
 METHOD = f"One of {', '.join(methods.METHODS)}."
 STORED = "Search among these rows; else among the other rows of DATA."
 
-Bits = Annotated[int, whole("--bits", "-b", help="Length of a code.")]
-Method = Annotated[str, Option("--method", "-m", help=METHOD, autocompletion=options.complete_method)]
-ModelOutput = Annotated[Path | None, output("The model; DATA-BITS.gph if not given. A model there is replaced.")]
 Checkpoint = Annotated[Path | None, Option(help="File that keeps the state of training, to go on if interrupted.")]
-Verbose = Annotated[bool, Option("--verbose", "-v", help="Tell more about what is done.")]
-Stored = Annotated[str | None, Option(metavar="DATA", help=STORED)]
-ReportOutput = Annotated[Path | None, output("The report; MODEL-report.json if not given.")]
-Plots = Annotated[Path | None, Option(help="Folder to draw figures in; needs matplotlib.")]
-BallRadius = Annotated[int, whole("--radius", least=0, help="Radius of the ball in which precision is measured.")]
 
 
 @app.command(
@@ -38,9 +30,9 @@ BallRadius = Annotated[int, whole("--radius", least=0, help="Radius of the ball 
 )
 def fit(
     data: Data,
-    n_bits: Bits = 32,
-    method: Method = "gph",
-    path: ModelOutput = None,
+    n_bits: Annotated[int, whole("--bits", "-b", help="Length of a code.")] = 32,
+    method: Annotated[str, Option("--method", "-m", help=METHOD, autocompletion=options.complete_method)] = "gph",
+    path: Annotated[Path | None, output("The model; DATA-BITS.gph if not given. A model there is replaced.")] = None,
     option: Set = None,
     checkpoint: Checkpoint = None,
     descriptor: Describe = None,
@@ -48,7 +40,7 @@ def fit(
     random_state: Seed = 0,
     n_jobs: Threads = -1,
     data_dir: DataDir = None,
-    verbose: Verbose = False,
+    verbose: Annotated[bool, Option("--verbose", "-v", help="Tell more about what is done.")] = False,
 ) -> None:
     """Learn codes from rows, and write the model.
 
@@ -85,7 +77,7 @@ def fit(
 
 def _hasher(method: str, given: dict[str, Any], **own: Any) -> "Hasher":
     """A method with its parameters, all of them checked before any row is read."""
-    kind, elsewhere = methods.METHODS.find(method), wording.options_of(fit)
+    kind, elsewhere = methods.METHODS.find(method), app.options_of(fit)
     known = set(kind().get_params(deep=False)) - set(elsewhere)
     for name in given:
         if name in elsewhere:
@@ -135,7 +127,7 @@ def _tell_fit(hasher: "Hasher", told: dict[str, Any], verbose: bool) -> None:
     traffic = getattr(hasher, "traffic_", {})
     told["sweeps"] = len(getattr(hasher, "sweeps_", ()))
     told["leave_one_out_score"] = getattr(hasher, "leave_one_out_score_", None)
-    elsewhere = wording.options_of(fit)
+    elsewhere = app.options_of(fit)
     told["parameters"] = {name: value for name, value in hasher.get_params().items() if name not in elsewhere}
     told["workers"] = {worker: vars(done) for worker, done in traffic.items()}
     if shown.answer(told, ""):
@@ -152,10 +144,10 @@ def _tell_fit(hasher: "Hasher", told: dict[str, Any], verbose: bool) -> None:
 def evaluate(
     model: Model,
     data: Data,
-    stored: Stored = None,
-    path: ReportOutput = None,
-    plots: Plots = None,
-    radius: BallRadius = 2,
+    stored: Annotated[str | None, Option(metavar="DATA", help=STORED)] = None,
+    path: Annotated[Path | None, output("The report; MODEL-report.json if not given.")] = None,
+    plots: Annotated[Path | None, Option(help="Folder to draw figures in; needs matplotlib.")] = None,
+    radius: Annotated[int, whole("--radius", least=0, help="Radius of the ball in which precision is measured.")] = 2,
     n_jobs: Threads = -1,
     data_dir: DataDir = None,
 ) -> None:

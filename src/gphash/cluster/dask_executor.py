@@ -13,14 +13,14 @@ import uuid
 import weakref
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn, Self, TypeVar
 
 import numpy as np
 
 from gphash.arrays import Floats
 from gphash.cluster import worker
-from gphash.cluster.dask_arrays import DaskPiece, DaskTable, Kept, arrived
+from gphash.cluster.dask_arrays import DaskPiece, DaskTable
 from gphash.cluster.worker import Held, Job, Outcome
 from gphash.execution.local import BlocksLostError, one_blas_thread
 from gphash.files import DataError
@@ -50,14 +50,11 @@ class ClusterError(RuntimeError):
 
 @dataclass
 class Traffic:
-    """What one worker has done and got: rows of raw features, counted anew in each phase of training, and bytes.
+    """What one worker has done and got."""
 
-    Its seconds at work are by the name of the task.
-    """
-
-    rows: int = 0
-    received: int = 0
-    seconds: dict[str, float] = field(default_factory=dict)
+    rows: int = 0  # of raw features, counted anew in each phase of training
+    received: int = 0  # bytes
+    seconds: dict[str, float] = field(default_factory=dict)  # at work, by the name of the task
 
 
 class Batch:
@@ -82,22 +79,11 @@ class Handle:
 
 
 class DaskExecutor:
-    """Workers of a Dask cluster; use it in a `with` statement.
-
-    Parameters
-    ----------
-    client
-        A client, or the address of a scheduler.
-
-    Attributes
-    ----------
-    traffic : dict
-        By the address of a worker, what it has done; see `Traffic`.
-    """
+    """Workers of a Dask cluster, by a client or the address of a scheduler; use it in a `with` statement."""
 
     def __init__(self, client: Any) -> None:
         self.client: Any = client
-        self.traffic: defaultdict[str, Traffic] = defaultdict(Traffic)
+        self.traffic: defaultdict[str, Traffic] = defaultdict(Traffic)  # by the address of a worker
         # By worker, the name of our store there, and its future: it lives as long as anyone needs it.
         self._stores: dict[str, tuple[str, Any]] = {}
         self._alive: weakref.WeakSet[Batch] = weakref.WeakSet()
@@ -133,19 +119,10 @@ class DaskExecutor:
         if not pieces:
             return []
         self._refresh_homes()
-        homes, batch = share_out([len(piece) for piece in pieces], self._homes), self._new_batch()
-        futures: dict[str, Any] = {}
-        for home, mine in by_home(homes).items():
-            own = [pieces[place] for place in mine]
-            self.traffic[home].rows += sum(map(len, own))
-            # Rows of dask arrays are computed by Dask, and handed to the task as it is done.
-            chunks = [piece.array.rechunk((-1, -1)).to_delayed()[0, 0] for piece in own if isinstance(piece, DaskPiece)]
-            given = [piece.kept if isinstance(piece, DaskPiece) else piece for piece in own]
-            packed = self._pack(self._job(home, [given], mine, "batch", batch), [home])
-            computed = self.client.compute(chunks, workers=[home], allow_other_workers=True)
-            futures[home] = self._task(home, "hold", _hold, packed, self._store(home)[1], computed)
-        self._finish(futures, homes, "hold")
-        return _handles(batch, homes)
+        homes = share_out([len(piece) for piece in pieces], self._homes)
+        for home, piece in zip(homes, pieces, strict=True):
+            self.traffic[home].rows += len(piece)
+        return self._do(_hold, [pieces], homes, "batch")[0]
 
     def lost(self, blocks: Sequence[Any]) -> list[int]:
         """Places of blocks whose worker is gone, or was started anew."""
@@ -154,10 +131,7 @@ class DaskExecutor:
 
     def map(self, work: Callable[..., R], *blocks: Sequence[Any]) -> Sequence[R]:
         """Apply `work` where blocks are, and leave the results there."""
-        homes, batch = self._homes_of(blocks), self._new_batch()
-        if homes:
-            self._finish(self._submit(work, blocks, homes, "batch", batch), homes, _name(work))
-        return _handles(batch, homes)
+        return self._do(work, blocks, self._homes_of(blocks), "batch")[0]
 
     def collect(self, work: Callable[..., R], *blocks: Sequence[Any]) -> Iterator[R]:
         """Apply `work` where blocks are, or anywhere if none is held, and bring the results here."""
@@ -166,29 +140,41 @@ class DaskExecutor:
         if not any(isinstance(block, Handle) for column in blocks for block in column):
             return self._anywhere(work, blocks)
         homes = self._homes_of(blocks)
-        outcomes = self._finish(self._submit(work, blocks, homes, "list"), homes, _name(work))
+        _, found = self._do(work, blocks, homes, "list")
         # In the order of the blocks: each is the next one of its worker.
-        values = {home: iter(outcome.value) for home, outcome in outcomes}
+        values = {home: iter(value) for home, value in found.items()}
         return (next(values[home]) for home in homes)
 
     def sum(self, work: Callable[..., tuple[Floats, ...]], *blocks: Sequence[Any]) -> tuple[Floats, ...]:
         """Apply `work` where blocks are, and add the results up on the way here."""
-        homes = self._homes_of(blocks)
-        if not homes:
-            return ()
-        return self._add_up(self._submit(work, blocks, homes, "sum"), homes, _name(work))
+        return tuple(self._do(work, blocks, self._homes_of(blocks), "sum")[1])
 
     def map_and_sum(
         self, work: Callable[..., tuple[R, tuple[Floats, ...]]], *blocks: Sequence[Any]
     ) -> tuple[Sequence[R], tuple[Floats, ...]]:
         """Apply `work` where blocks are; of the pairs that it returns, leave the first there and add the second up."""
-        homes, batch = self._homes_of(blocks), self._new_batch()
-        totals = self._add_up(self._submit(work, blocks, homes, "both", batch), homes, _name(work))
-        return _handles(batch, homes), totals
+        return self._do(work, blocks, self._homes_of(blocks), "both")
 
-    def _add_up(self, parts: dict[str, Any], homes: list[str], name: str) -> tuple[Floats, ...]:
-        """Parts of a sum, added up by workers."""
-        level, token, last = list(parts.values()), f"gphash-{name}-add-up-{uuid.uuid4().hex}", False
+    def _do(
+        self, work: Callable[..., Any], blocks: Sequence[Sequence[Any]], homes: list[str], becomes: str
+    ) -> tuple[list[Any], Any]:
+        """Handles of results that stay where blocks are, and what comes here: lists by worker, or the sum.
+
+        What is to become of the results is as in `worker.Job`.
+        """
+        batch, name = Batch(), _name(work)
+        self._alive.add(batch)
+        if not homes:
+            return [], ()
+        futures, sums = self._submit(work, blocks, homes, becomes, batch.number), becomes in ("sum", "both")
+        if sums:
+            futures = {"": self._added_up(list(futures.values()), name)}
+        values = {home: outcome.value for home, outcome in self._finish(futures, homes, name).items()}
+        return [Handle(batch, place, home) for place, home in enumerate(homes)], values[""] if sums else values
+
+    def _added_up(self, level: list[Any], name: str) -> Any:
+        """The future of a sum whose parts workers add up."""
+        token, last = f"gphash-{name}-add-up-{uuid.uuid4().hex}", False
         while not last:
             groups = [level[start : start + FAN] for start in range(0, len(level), FAN)]
             last = len(groups) == 1
@@ -196,8 +182,7 @@ class DaskExecutor:
                 self.client.submit(worker.add, group, last, key=f"{token}-{len(level)}-{place}", pure=False)
                 for place, group in enumerate(groups)
             ]
-        ((_, outcome),) = self._finish({"": level[0]}, homes, name)
-        return tuple(outcome.value)
+        return level[0]
 
     def _anywhere(self, work: Callable[..., R], blocks: Sequence[Sequence[Any]]) -> Iterator[R]:
         """Calls about nothing that is held, each a task of its own for whoever is free; results as they come in."""
@@ -209,47 +194,35 @@ class DaskExecutor:
         )
         try:
             while futures:
-                ((_, value),) = self._finish({"": futures[0]}, [], _name(work))
+                value = self._finish({"": futures[0]}, [], _name(work))[""]
                 futures.popleft()
                 yield value
         finally:
             with contextlib.suppress(Exception):
                 self.client.cancel(list(futures), force=True)
 
-    def _new_batch(self) -> Batch:
-        batch = Batch()
-        self._alive.add(batch)
-        return batch
-
     def _submit(
-        self,
-        work: Callable[..., Any],
-        blocks: Sequence[Sequence[Any]],
-        homes: list[str],
-        becomes: str,
-        batch: Batch | None = None,
+        self, work: Callable[..., Any], blocks: Sequence[Sequence[Any]], homes: list[str], becomes: str, batch: int
     ) -> dict[str, Any]:
         """A task for every worker that has some of the blocks: futures by worker."""
         places = by_home(homes)
-        payload, futures = self._pack(work, list(places)), {}
+        payload, alive, futures = self._pack(work, list(places)), {other.number for other in self._alive}, {}
         for home, mine in places.items():
-            job = self._job(home, [[column[place] for place in mine] for column in blocks], mine, becomes, batch)
-            packed, store = self._pack(job, [home]), self._store(home)[1]
-            futures[home] = self._task(home, _name(work), _run, payload, packed, store)
+            columns = [[column[place] for place in mine] for column in blocks]
+            # Rows of dask arrays are computed by Dask, and handed to the task as it is done.
+            pieces = [value for column in columns for value in column if isinstance(value, DaskPiece)]
+            chunks = [piece.array.rechunk((-1, -1)).to_delayed()[0, 0] for piece in pieces]
+            computed = self.client.compute(chunks, workers=[home], allow_other_workers=True) if chunks else []
+            name, store = self._store(home)
+            arguments = [[_stand_in(value) for value in column] for column in columns]
+            job = Job(home, name, arguments, mine, becomes, batch, alive)
+            futures[home] = self._task(home, _name(work), _run, payload, self._pack(job, [home]), store, computed)
         return futures
 
     def _task(self, home: str, name: str, work: Callable[..., Any], *arguments: Any) -> Any:
         """The future of work that one worker does, and no other."""
         key = f"gphash-{name}-{uuid.uuid4().hex}-0"
         return self.client.submit(work, *arguments, key=key, workers=[home], allow_other_workers=False, pure=False)
-
-    def _job(self, home: str, columns: list[list[Any]], places: list[int], becomes: str, batch: Batch | None) -> Job:
-        arguments = [
-            [Held(value.batch.number, value.place) if isinstance(value, Handle) else value for value in column]
-            for column in columns
-        ]
-        alive = {other.number for other in self._alive}
-        return Job(home, self._store(home)[0], arguments, places, becomes, batch.number if batch else 0, alive)
 
     def _store(self, home: str) -> tuple[str, Any]:
         """Where a worker keeps our blocks."""
@@ -272,11 +245,11 @@ class DaskExecutor:
                 raise BlocksLostError("a worker is gone") from error
             raise
 
-    def _finish(self, futures: dict[str, Any], homes: list[str], name: str) -> list[tuple[str, Any]]:
+    def _finish(self, futures: dict[str, Any], homes: list[str], name: str) -> dict[str, Any]:
         """Results by worker, once all are there; unless a worker is gone, with what it held."""
         needed = set(homes)
         try:
-            return [(home, self._result(home, future, needed, name)) for home, future in futures.items()]
+            return {home: self._result(home, future, needed, name) for home, future in futures.items()}
         except BaseException:
             with contextlib.suppress(Exception):
                 self.client.cancel(list(futures.values()), force=True)
@@ -362,24 +335,29 @@ class DaskExecutor:
         return [home for (home,) in homes]
 
 
-def _run(work: bytes, job: bytes, store: Any) -> Outcome:
-    return worker.run(deserialize_bytes(work), deserialize_bytes(job))
+def _stand_in(value: Any) -> Any:
+    """What travels in place of an argument that the worker has, or gets from Dask."""
+    if isinstance(value, Handle):
+        return Held(value.batch.number, value.place)
+    return replace(value, array=None) if isinstance(value, DaskPiece) else value
+
+
+def _run(work: bytes, packed: bytes, store: Any, computed: list[Any]) -> Outcome:
+    job, arrays = deserialize_bytes(packed), iter(computed)
+    columns = [
+        [value.arrived(next(arrays)) if isinstance(value, DaskPiece) else value for value in column]
+        for column in job.arguments
+    ]
+    return worker.run(deserialize_bytes(work), job._replace(arguments=columns))
+
+
+def _hold(piece: Any) -> Any:
+    return piece
 
 
 def _call(work: bytes, call: bytes) -> Any:
     with one_blas_thread:
         return deserialize_bytes(work)(*deserialize_bytes(call))
-
-
-def _hold(packed: bytes, store: Any, arrays: list[Any]) -> Outcome:
-    job, computed = deserialize_bytes(packed), iter(arrays)
-    (given,) = job.arguments
-    pieces = [arrived(next(computed), piece) if isinstance(piece, Kept) else piece for piece in given]
-    return worker.run(lambda piece: piece, job._replace(arguments=[pieces]))
-
-
-def _handles(batch: Batch, homes: Sequence[str]) -> list[Any]:
-    return [Handle(batch, place, home) for place, home in enumerate(homes)]
 
 
 def share_out(sizes: Sequence[int], threads: Mapping[str, int]) -> list[str]:
@@ -398,9 +376,9 @@ def share_out(sizes: Sequence[int], threads: Mapping[str, int]) -> list[str]:
 
 def by_home(homes: Sequence[str]) -> dict[str, list[int]]:
     """Places of calls by the worker that does them."""
-    places: dict[str, list[int]] = {}
+    places = defaultdict[str, list[int]](list)
     for place, home in enumerate(homes):
-        places.setdefault(home, []).append(place)
+        places[home].append(place)
     return places
 
 

@@ -6,11 +6,11 @@ a job reads is ever changed, so that a job can be done again.
 
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from gphash.execution.local import LocalExecutor, apart
-from gphash.execution.sums import Sum, partial
+from gphash.execution.sums import Sum
 
 
 class StoreGoneError(Exception):
@@ -25,30 +25,17 @@ class Held(NamedTuple):
 
 
 class Job(NamedTuple):
-    """A function's arguments, and what is to become of the results.
+    """A function's arguments, and what is to become of the results."""
 
-    home, store
-        Address of the worker, and name of the store that the blocks are in.
-    arguments
-        A column for each argument of the function, a value or `Held` for each call.
-    places
-        The calls' places in the whole list that they are a part of.
-    becomes
-        "batch": results stay here as a batch; "list": they are handed back; "sum": they are added up; "both": they are
-        pairs, of which the first stays here and the second is added up.
-    batch
-        Number of the batch that results become.
-    alive
-        Batches that somebody may need; all others are dropped.
-    """
-
-    home: str
-    store: str
-    arguments: list[list[Any]]
-    places: list[int]
+    home: str  # address of the worker
+    store: str  # name of the store that the blocks are in
+    arguments: list[list[Any]]  # a column for each argument of the function, a value or `Held` for each call
+    places: list[int]  # of the calls in the whole list that they are a part of
+    # "batch": results stay here as a batch; "list": they are handed back; "sum": they are added up; "both": they are
+    # pairs, of which the first stays here and the second is added up.
     becomes: str
-    batch: int
-    alive: set[int]
+    batch: int  # number of the batch that results become
+    alive: set[int]  # batches that somebody may need; all others are dropped
 
 
 class Outcome(NamedTuple):
@@ -90,18 +77,18 @@ def run(work: Callable[..., Any], job: Job) -> Outcome:
         [batches[value.batch][value.place] if isinstance(value, Held) else value for value in column]
         for column in job.arguments
     ]
-    results = store.executor.collect(work, *columns)
+    results: Iterable[Any] = store.executor.collect(work, *columns)
     value: list[Any] | Sum | None = None
-    if job.becomes == "sum":
-        value = partial(zip(job.places, results, strict=True))
-    elif job.becomes == "both":
-        kept: list[Any] = []
-        value = partial(zip(job.places, apart(results, kept.append), strict=True))
-        batches[job.batch] = dict(zip(job.places, kept, strict=True))
-    elif job.becomes == "list":
+    if job.becomes == "list":
         value = list(results)
-    else:
+    elif job.becomes == "batch":
         batches[job.batch] = dict(zip(job.places, results, strict=True))
+    else:
+        kept: list[Any] = []
+        terms = apart(results, kept.append) if job.becomes == "both" else results
+        value = Sum(zip(job.places, terms, strict=True))
+        if kept:
+            batches[job.batch] = dict(zip(job.places, kept, strict=True))
     return Outcome(value, {job.home: time.perf_counter() - began})
 
 

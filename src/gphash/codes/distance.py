@@ -19,13 +19,7 @@ _CODES = 16384  # unpacked at once, as float32
 
 
 def pairwise(packed_a: ArrayLike, packed_b: ArrayLike) -> NDArray[np.uint16]:
-    """Hamming distances between all pairs of codes, [q, n].
-
-    Parameters
-    ----------
-    packed_a, packed_b
-        Packed codes of the same length, [q, ⌈m/8⌉] and [n, ⌈m/8⌉].
-    """
+    """Hamming distances between all pairs of packed codes, [q, ⌈m/8⌉] and [n, ⌈m/8⌉]: [q, n]."""
     bytes_a = packing.check_packed(packed_a, name="packed_a")
     bytes_b = packing.check_packed(packed_b, name="packed_b")
     if bytes_a.shape[1] != bytes_b.shape[1]:
@@ -47,17 +41,7 @@ def pairwise(packed_a: ArrayLike, packed_b: ArrayLike) -> NDArray[np.uint16]:
 
 
 def expected(probabilities: ArrayLike, packed: ArrayLike, n_bits: int) -> NDArray[np.float32]:
-    """Expected Hamming distances between uncertain and certain codes, [q, n], from 0 to m.
-
-    Parameters
-    ----------
-    probabilities
-        P(bit j is 1) of every uncertain code, [q, m].
-    packed
-        The certain codes, packed, [n, ⌈m/8⌉].
-    n_bits
-        The number of bits m.
-    """
+    """Expected Hamming distances of P(bit j is 1), [q, m], to packed codes of m bits, [n, ⌈m/8⌉]: [q, n], 0 to m."""
     codes = packing.check_packed(packed, n_bits)
     chances = np.asarray(probabilities)
     if chances.ndim != 2 or chances.shape[1] != n_bits:

@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 
 from gphash.arrays import Floats
 from gphash.codes import packing
-from gphash.compiled import jit, popcount
+from gphash.compiled import alike_pair, jit, popcount
 from gphash.evaluation.metrics import METRICS, harmonic_numbers, mean, rank
 from gphash.execution.local import LocalExecutor, row_blocks
-from gphash.supervision.alike import alike_pair
 from gphash.supervision.similarity import Signatures
 
 QUERIES = 256  # per block, fewer if what is known of all codes would take more than BLOCK_BYTES

@@ -18,7 +18,7 @@ from typing import Any, Protocol, Self, TypeVar
 from threadpoolctl import ThreadpoolController
 
 from gphash.arrays import Floats
-from gphash.execution.sums import add_up
+from gphash.execution.sums import Sum
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -29,7 +29,7 @@ class BlocksLostError(Exception):
 
 
 class Executor(Protocol):
-    """Runs functions on row blocks, wherever those live.
+    """Runs functions on row blocks, wherever those live; by itself, here and one after another.
 
     Blocks are opaque to the caller: `hold` and `map` make lists of them, which may be cut and joined as lists are, and
     are handed back to `map`, `collect` and `sum`; only `collect` and `sum` bring anything here. Functions may be sent
@@ -38,23 +38,34 @@ class Executor(Protocol):
 
     def hold(self, pieces: Sequence[Any]) -> Sequence[Any]:
         """Give every piece a home, where all that is made of it will stay; neighbours live together."""
+        return pieces
 
     def lost(self, blocks: Sequence[Any]) -> list[int]:
         """Places of those blocks in the list that are gone."""
+        return []
 
     def map(self, work: Callable[..., R], *blocks: Sequence[Any]) -> Sequence[R]:
         """Apply `work` to every block, or to corresponding blocks of lists; results stay where blocks are."""
+        return list(self.collect(work, *blocks))
 
     def collect(self, work: Callable[..., R], *blocks: Sequence[Any]) -> Iterator[R]:
         """Apply `work` to every block and bring the results here, in the order of the blocks."""
+        return (work(*call) for call in zip(*blocks, strict=True))
 
     def sum(self, work: Callable[..., tuple[Floats, ...]], *blocks: Sequence[Any]) -> tuple[Floats, ...]:
         """Apply `work` to every block and add the results up as a binary tree, in float64; see `sums`."""
+        return Sum(enumerate(self.collect(work, *blocks))).total()
 
     def map_and_sum(
         self, work: Callable[..., tuple[R, tuple[Floats, ...]]], *blocks: Sequence[Any]
     ) -> tuple[Sequence[R], tuple[Floats, ...]]:
         """Apply `work`, whose results are pairs: the first of each stays where blocks are, the second is summed."""
+        kept: list[R] = []
+        return kept, Sum(enumerate(apart(self.collect(work, *blocks), kept.append))).total()
+
+
+class SerialExecutor(Executor):
+    """The calling thread, block after block."""
 
 
 def count_jobs(n_jobs: Any) -> int:
@@ -123,45 +134,8 @@ class _OneBlasThread:
 one_blas_thread = _OneBlasThread()
 
 
-class SerialExecutor:
-    """The calling thread, block after block."""
-
-    def hold(self, pieces: Sequence[Any]) -> Sequence[Any]:
-        """The pieces themselves: all is here."""
-        return pieces
-
-    def lost(self, blocks: Sequence[Any]) -> list[int]:
-        """None: all is here."""
-        return []
-
-    def map(self, work: Callable[..., R], *blocks: Sequence[Any]) -> Sequence[R]:
-        """Apply `work` to every block."""
-        return list(self.collect(work, *blocks))
-
-    def collect(self, work: Callable[..., R], *blocks: Sequence[Any]) -> Iterator[R]:
-        """Apply `work` to every block as results are asked for."""
-        return (work(*call) for call in zip(*blocks, strict=True))
-
-    def sum(self, work: Callable[..., tuple[Floats, ...]], *blocks: Sequence[Any]) -> tuple[Floats, ...]:
-        """Apply `work` to every block and add the results up as a binary tree, in float64; see `sums`."""
-        return add_up(self.collect(work, *blocks))
-
-    def map_and_sum(
-        self, work: Callable[..., tuple[R, tuple[Floats, ...]]], *blocks: Sequence[Any]
-    ) -> tuple[Sequence[R], tuple[Floats, ...]]:
-        """Apply `work`, whose results are pairs: the first of each is kept, the second is summed."""
-        kept: list[R] = []
-        return kept, add_up(apart(self.collect(work, *blocks), kept.append))
-
-
-class LocalExecutor(SerialExecutor):
-    """Threads of this process; use it in a `with` statement.
-
-    Parameters
-    ----------
-    n_jobs
-        Number of threads; −1 for all cores.
-    """
+class LocalExecutor(Executor):
+    """Threads of this process, −1 for all cores; use it in a `with` statement."""
 
     def __init__(self, n_jobs: int | None = -1) -> None:
         self.n_threads = count_jobs(n_jobs)

@@ -17,10 +17,12 @@ Terms = Sequence[Any]  # arrays or numbers; every term of a sum has as many
 
 
 class Sum:
-    """Part of a sum: the largest nodes that the terms so far make."""
+    """Part of a sum: the largest nodes that the terms so far make, each given with its place."""
 
-    def __init__(self) -> None:
+    def __init__(self, terms: Iterable[tuple[int, Terms]] = ()) -> None:
         self.nodes: dict[tuple[int, int], Terms] = {}
+        for place, values in terms:
+            self.add(place, values)
 
     def add(self, place: int, terms: Terms, level: int = 0) -> None:
         """Take a node in, and make those that it completes."""
@@ -37,25 +39,11 @@ class Sum:
 
     def total(self) -> tuple[Floats, ...]:
         """The sum, once every term is in."""
-        ordered = [terms for _, terms in sorted(self.nodes.items(), key=lambda node: -node[0][0])]
-        if not ordered:
-            return ()
         # The nodes left are as many ones as the number of terms has in binary, the smallest at the right edge.
-        *larger, smallest = ordered
-        totals = [np.array(part, dtype=np.float64) for part in smallest]
-        for terms in reversed(larger):
-            totals = [part + total for part, total in zip(terms, totals, strict=True)]
+        totals: list[Floats] = []
+        for _, terms in sorted(self.nodes.items()):
+            if totals:
+                totals = [part + total for part, total in zip(terms, totals, strict=True)]
+            else:
+                totals = [np.array(part, dtype=np.float64) for part in terms]
         return tuple(totals)
-
-
-def add_up(results: Iterable[Terms]) -> tuple[Floats, ...]:
-    """Add tuples of arrays element by element, in float64."""
-    return partial(enumerate(results)).total()
-
-
-def partial(results: Iterable[tuple[int, Terms]]) -> Sum:
-    """Part of a sum, from terms and their places."""
-    part = Sum()
-    for place, terms in results:
-        part.add(place, terms)
-    return part

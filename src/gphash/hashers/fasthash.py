@@ -25,12 +25,11 @@ from numpy.typing import NDArray
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
 from gphash.arrays import Floats, Indices, Signs
-from gphash.compiled import jit
+from gphash.compiled import alike_pair, jit
 from gphash.execution.local import Executor, count_jobs
 from gphash.functions.trees import DEEPEST, Trees, TreesFunction, no_trees
 from gphash.hashers import boosted_trees, validation
 from gphash.hashers.contract import Hasher
-from gphash.supervision.alike import alike_pair
 from gphash.supervision.similarity import PairGraph, Signatures, class_numbers
 
 TRIED = 200  # features per node

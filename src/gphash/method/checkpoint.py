@@ -9,6 +9,7 @@ beside the checkpoint; training that goes on finds sites anew, and ends with an 
 
 import time
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,21 +34,27 @@ from gphash.supervision.similarity import Supervision
 KIND = "checkpoint"
 BLOCK_KIND = "block codes"
 FOLDER_OF = 1000  # blocks
+SHARE = 0.05  # of training time that writing may take
 
 FAR = 1e300
+# A record of a sweep.
 SWEEP = Row((Whole(1), Whole(), Number(-FAR, FAR), Number(0, FAR), Flag(), Flag(), Number(0, FAR)))
-"""A record of a sweep in a file."""
-
+# Of a state, besides arrays; what is infinite is null in a file.
 STATE = {
     **dict.fromkeys(("sweep", "quiet", "steady", "finishing"), Whole()),
     **dict.fromkeys(("calm", "frozen", "finished"), Flag()),
     **dict.fromkeys(("drift", "flips", "change"), Maybe(Number(0, FAR))),
     "damping": Number(1e-6, 1),
 }
-"""Of a state, besides arrays; what is infinite is null in a file."""
-
+# Arrays of codes and sites, those of row blocks one after another; before the first sweep, nothing is shared.
 LATENT = ("signs", "site_precision", "site_shift", "shared_precision", "shared_cavity")
-"""Arrays of codes and sites, those of row blocks one after another; before the first sweep, nothing is shared."""
+
+
+def _of_start(rule: Array) -> Array:
+    """The rule of an array of a start: it may be missing, and a start has fewer inducing inputs."""
+    shape = tuple("some inducing inputs" if side == "inducing inputs" else side for side in rule.shape)
+    return replace(rule, shape=shape, optional=True)
+
 
 SCHEMA = Schema(
     {
@@ -64,21 +71,16 @@ SCHEMA = Schema(
         "scaling_mean": hashing.SCHEMA.arrays["scaling_mean"],
         "Z": hashing.SCHEMA.arrays["Z"],
         "start_signs": Array("|i1", ("sample", "bits"), -1, 1, optional=True),
-        **{
-            f"start_{name}": rule.renamed({"inducing inputs": "some inducing inputs"})
-            for name, rule in hashing.SCHEMA.arrays.items()
-        },
+        **{f"start_{name}": _of_start(rule) for name, rule in hashing.SCHEMA.arrays.items()},
         "mean": Array("<f8", ("inducing inputs", "bits"), optional=True),
         "factor": Array("<f8", ("inducing inputs", "inducing inputs"), optional=True),
         "signs": Array("|i1", ("rows", "bits"), -1, 1, optional=True),
         "site_precision": Array("<f8", ("rows", "bits"), 0, optional=True),
         "site_shift": Array("<f8", ("rows", "bits"), optional=True),
-        "shared_precision": Array("<f8", ("rows",), 0, optional=True),
-        "shared_cavity": Array("<f8", ("rows",), 0, optional=True),
+        **dict.fromkeys(("shared_precision", "shared_cavity"), Array("<f8", ("rows",), 0, optional=True)),
     },
     hashing.SCHEMA.sides,
 )
-"""What a checkpoint holds."""
 
 BLOCK_SCHEMA = Schema(
     {"run": Text(), "number": Whole(), "bits": Whole(1, packing.MOST_BITS)}, {"codes": Array("|u1", ("rows", "bytes"))}
@@ -117,12 +119,11 @@ class BlockCodes:
 class Keeper:
     """Writes checkpoints of one run to a file, often enough to be useful and seldom enough not to be felt.
 
-    `run` is from `fingerprint`, and `share` is the share of training time that writing may take. If an `executor` holds
-    the row blocks elsewhere, workers keep the codes (`codes`).
+    `run` is from `fingerprint`. If an `executor` holds the row blocks elsewhere, workers keep the codes (`codes`).
     """
 
-    def __init__(self, path: Path, run: str, executor: Executor | None = None, share: float = 0.05) -> None:
-        self.path, self.run, self.executor, self.share = path, run, executor, share
+    def __init__(self, path: Path, run: str, executor: Executor | None = None) -> None:
+        self.path, self.run, self.executor = path, run, executor
         beside = path.with_name(f"{path.name}.blocks")
         self.codes = BlockCodes(beside, run) if executor is not None or beside.is_dir() else None
         self._latest: Checkpoint | None = None
@@ -149,7 +150,7 @@ class Keeper:
             # Training is worth more than its checkpoint; the one before is still there.
             warnings.warn(f"checkpoint {str(self.path)!r} could not be written: {error}", RuntimeWarning, stacklevel=2)
         now = time.perf_counter()
-        self._due = now + (now - began) / self.share
+        self._due = now + (now - began) / SHARE
 
     def _apart(self, checkpoint: Checkpoint) -> Checkpoint:
         """What is left of a checkpoint when workers have kept their part."""
@@ -180,15 +181,13 @@ def save(path: Path, run: str, checkpoint: Checkpoint) -> None:
         "kernel": kernels.to_meta(chosen.kernel),
         "pair_weight": chosen.pair_weight,
         "sweeps": [list(sweep) for sweep in sweeps],
-        "state": None,
-        "start": None,
-        "start_score": None,
+        **dict.fromkeys(("state", "start", "start_score")),
     }
     arrays: dict[str, NDArray[Any]] = {"scaling_mean": chosen.scaling.mean, "Z": chosen.Z}
     if start is not None:
         meta["start"], content = start.function.content()
         meta["start_score"] = start.score
-        arrays |= {"start_signs": start.signs, **{f"start_{name}": part for name, part in content.items()}}
+        arrays |= {f"start_{name}": part for name, part in (*content.items(), ("signs", start.signs))}
     if state is not None:
         numbers = {name: getattr(state, name) for name in STATE}
         meta["state"] = {name: None if value == np.inf else value for name, value in numbers.items()}
@@ -212,46 +211,38 @@ def load(path: Path, run: str, settings: Settings, n_features: int, blocks: list
         sizes = {"bits": settings.n_bits, "features": n_features, "rows": sum(blocks)}
         schema.check(SCHEMA, stored.meta, stored.arrays, sizes)
         checkpoint = _restore(stored.meta, stored.arrays, blocks)
-        _check_start(checkpoint, settings, sum(blocks))
-        _check_state(checkpoint)
+        _check(checkpoint, settings, sum(blocks))
         return checkpoint
 
 
-def _check_start(checkpoint: Checkpoint, settings: Settings, n_rows: int) -> None:
-    """Refuse choices that the settings leave no room for, and a start that is not from them."""
-    chosen, start = checkpoint.chosen, checkpoint.start
+def _check(checkpoint: Checkpoint, settings: Settings, n_rows: int) -> None:
+    """Refuse choices that the settings leave no room for, a start that is not from them, and an impossible state."""
+    chosen, start, state, sweeps = checkpoint
     made = {"unit_length": chosen.scaling.unit_length, "kernel": chosen.kernel.name, "pair_weight": chosen.pair_weight}
-    scales = {"length_scale": chosen.kernel.length_scale, "signal_scale": chosen.kernel.signal_scale}
-    for name, value in {**made, **scales}.items():
+    made |= {"length_scale": chosen.kernel.length_scale, "signal_scale": chosen.kernel.signal_scale}
+    for name, value in made.items():
         if getattr(settings, name) not in (None, value):
             raise FaultError(f"the field {name!r} is {value!r}, and the run has {getattr(settings, name)!r}")
-    if start is None:
-        return
-    if len(start.signs) > n_rows or not start.signs.all():
-        raise FaultError("the array 'start_signs' has more rows than the run, or holds 0")
-    own, kernel = start.function.scaling, start.function.kernel
-    same = kernel == chosen.kernel and own.unit_length == chosen.scaling.unit_length
-    if not same or not np.array_equal(own.mean, chosen.scaling.mean):
-        raise FaultError("its start has another kernel or scaling than the rest")
-
-
-def _check_state(checkpoint: Checkpoint) -> None:
-    """Refuse a state that training cannot be in."""
-    _, start, state, sweeps = checkpoint
     if [sweep.number for sweep in sweeps] != list(range(1, len(sweeps) + 1)):
         raise FaultError("its sweeps are not numbered one after another")
     if (start is None) != (len(sweeps) > 0) or (len(sweeps) > 0 and state is None):
         raise FaultError("it has a start after its first sweep, or no start before it")
-    if state is None:
-        return
-    if state.sweep != len(sweeps):
-        raise FaultError(f"it is after sweep {state.sweep}, but holds records of {len(sweeps)}")
-    if ((state.finished or state.finishing) and not state.frozen) or (state.finished and not sweeps):
-        raise FaultError("it says that it is finished, but has not come so far")
-    if not state.latents and state.factor is None:
-        raise FaultError("the arrays 'signs' and 'factor' are missing, one of which is needed")
-    if not all(latent.signs.all() for latent in state.latents):
-        raise FaultError("the array 'signs' holds 0; it must be made of 1 and −1")
+    if start is not None:
+        if len(start.signs) > n_rows or not start.signs.all():
+            raise FaultError("the array 'start_signs' has more rows than the run, or holds 0")
+        own, kernel = start.function.scaling, start.function.kernel
+        same = kernel == chosen.kernel and own.unit_length == chosen.scaling.unit_length
+        if not same or not np.array_equal(own.mean, chosen.scaling.mean):
+            raise FaultError("its start has another kernel or scaling than the rest")
+    if state is not None:
+        if state.sweep != len(sweeps):
+            raise FaultError(f"it is after sweep {state.sweep}, but holds records of {len(sweeps)}")
+        if ((state.finished or state.finishing) and not state.frozen) or (state.finished and not sweeps):
+            raise FaultError("it says that it is finished, but has not come so far")
+        if not state.latents and state.factor is None:
+            raise FaultError("the arrays 'signs' and 'factor' are missing, one of which is needed")
+        if not all(latent.signs.all() for latent in state.latents):
+            raise FaultError("the array 'signs' holds 0; it must be made of 1 and −1")
 
 
 def _restore(meta: dict[str, Any], arrays: dict[str, NDArray[Any]], blocks: list[int]) -> Checkpoint:
@@ -263,8 +254,7 @@ def _restore(meta: dict[str, Any], arrays: dict[str, NDArray[Any]], blocks: list
     start = None
     if meta["start"] is not None:
         content = {name.removeprefix("start_"): part for name, part in arrays.items() if name.startswith("start_")}
-        signs = content.pop("signs")
-        start = Start(signs, HashFunction.restore(meta["start"], content), meta["start_score"])
+        start = Start(content.pop("signs"), HashFunction.restore(meta["start"], content), meta["start_score"])
     state = None if meta["state"] is None else _restore_state(meta["state"], arrays, blocks)
     return Checkpoint(chosen, start, state, [Sweep(*record) for record in meta["sweeps"]])
 

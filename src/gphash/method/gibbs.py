@@ -21,9 +21,8 @@ import numpy as np
 from scipy.special import log_ndtr
 
 from gphash.arrays import Floats, Indices, Signs
-from gphash.compiled import jit
+from gphash.compiled import alike_pair, jit
 from gphash.method.probit import log_odds
-from gphash.supervision.alike import alike_pair
 from gphash.supervision.similarity import PairGraph, Signatures, Supervision
 
 
@@ -35,10 +34,10 @@ class Groups(NamedTuple):
     counts: Floats  # members, [g], float64
 
 
-def pair_table(n_bits: int, similarity_scale: float, pair_weight: float) -> Floats:
-    """κ dT(s, b) for s = −1 (first row) and s = +1 (second), b = −m − 1, …, m + 1, [2, 2 m + 3]."""
+def pair_table(n_bits: int, similarity_scale: float | None, pair_weight: float) -> Floats:
+    """κ dT(s, b) for s = −1 (first row) and s = +1 (second), b = −m − 1, …, m + 1, [2, 2 m + 3]; σ_y is 2/m if None."""
     b = np.arange(-n_bits - 1, n_bits + 2, dtype=np.float64)
-    scaled = similarity_scale * np.array([[-1.0], [1.0]])
+    scaled = (similarity_scale or 2 / n_bits) * np.array([[-1.0], [1.0]])
     table: Floats = pair_weight * (log_ndtr(scaled * (b + 1)) - log_ndtr(scaled * (b - 1)))
     return table
 
@@ -54,16 +53,16 @@ def group(signs: Signs, signatures: Signatures) -> tuple[Groups, Indices]:
 
 def sample_central(
     supervision: Supervision, signs: Signs, gamma: Floats, uniforms: Floats, order: Indices, table: Floats
-) -> tuple[Signs, int, Groups | None]:
+) -> tuple[Signs, Groups | None]:
     """Sample rows that depend on each other, each against its partners as they are by then.
 
     `signs`, `gamma` and `uniforms` are present codes, z-scores and one uniform random number for every bit, [n, m].
-    Returns new codes; how many bits flipped; and the groups that all other rows see, if there are others.
+    Returns new codes, and the groups that all other rows see, if there are others.
     """
     signs = signs.copy()
     if isinstance(supervision, PairGraph):
-        partners = supervision.parts().values()
-        return signs, int(_sample_pairs(signs, gamma, uniforms, order, *partners, table)), None
+        _sample_pairs(signs, gamma, uniforms, order, *supervision.parts().values(), table)
+        return signs, None
     groups, member = group(signs, supervision)
     size, (n, m) = len(groups.counts), signs.shape
     # Room for one group per row and one more: a row founds its new group before emptied ones are cleared away.
@@ -71,17 +70,18 @@ def sample_central(
     masks = np.zeros((n + 1, supervision.masks.shape[1]), dtype=np.uint64)
     codes[:, :size], masks[:size], counts[:size] = groups.signs, groups.signatures.masks, groups.counts
     own = supervision.masks, supervision.exact
-    flips = _sample_representatives(signs, gamma, uniforms, order, *own, member, codes, masks, counts, size, table)
-    return signs, int(flips), group(signs, supervision)[0]
+    _sample_representatives(signs, gamma, uniforms, order, *own, member, codes, masks, counts, size, table)
+    return signs, group(signs, supervision)[0]
 
 
 def sample_rows(
     signs: Signs, gamma: Floats, uniforms: Floats, signatures: Signatures, groups: Groups, table: Floats
-) -> tuple[Signs, int]:
-    """New codes of rows that interact with the groups' members only, and how many bits flipped."""
+) -> Signs:
+    """New codes of rows that interact with the groups' members only."""
     signs = signs.copy()
     theirs = groups.signs, groups.signatures.masks, groups.counts
-    return signs, int(_sample_rows(signs, gamma, uniforms, signatures.masks, signatures.exact, *theirs, table))
+    _sample_rows(signs, gamma, uniforms, signatures.masks, signatures.exact, *theirs, table)
+    return signs
 
 
 @jit(fastmath=True)
@@ -114,7 +114,7 @@ def _draw(odds: float, uniform: float) -> int:
 
 @jit
 def _sample_row(code, gamma, uniforms, mask, exact, codes, masks, counts, size, table, room):  # type: ignore[no-untyped-def]
-    """Sample the bits of one row in turn against `size` groups; `room` is to work in."""
+    """Sample the bits of one row in turn against `size` groups, and tell whether any flipped; `room` is to work in."""
     V, alike, half_sum = room
     for g in range(size):
         alike[g] = alike_pair(mask, masks[g], exact)
@@ -124,40 +124,36 @@ def _sample_row(code, gamma, uniforms, mask, exact, codes, masks, counts, size, 
         for g in range(size):
             V[g] += np.int64(codes[j, g]) * y
     half_difference = _weigh(V, alike, counts, table, half_sum[:size])
-    flips = 0
+    flipped = False
     for j in range(len(code)):
         y = code[j]
         odds = log_odds(gamma[j]) + y * half_difference + _dot(codes[j, :size], half_sum[:size])
         new = _draw(odds, uniforms[j])
         if new != y:
             code[j] = new
-            flips += 1
+            flipped = True
             for g in range(size):
                 V[g] += 2 * new * np.int64(codes[j, g])
             half_difference = _weigh(V, alike, counts, table, half_sum[:size])
-    return flips
+    return flipped
 
 
 @jit
 def _sample_rows(signs, gamma, uniforms, own, exact, codes, masks, counts, table):  # type: ignore[no-untyped-def]
     size = len(counts)
     room = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size)
-    flips = 0
     for i in range(signs.shape[0]):
-        flips += _sample_row(signs[i], gamma[i], uniforms[i], own[i], exact, codes, masks, counts, size, table, room)
-    return flips
+        _sample_row(signs[i], gamma[i], uniforms[i], own[i], exact, codes, masks, counts, size, table, room)
 
 
 @jit
 def _sample_representatives(signs, gamma, uniforms, order, own, exact, member, codes, masks, counts, size, table):  # type: ignore[no-untyped-def]
     most = len(counts)
     room = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most)
-    flips, empty = 0, 0
+    empty = 0
     for i in order:
         counts[member[i]] -= 1.0  # a row is not its own partner
-        flipped = _sample_row(signs[i], gamma[i], uniforms[i], own[i], exact, codes, masks, counts, size, table, room)
-        if flipped:
-            flips += flipped
+        if _sample_row(signs[i], gamma[i], uniforms[i], own[i], exact, codes, masks, counts, size, table, room):
             if counts[member[i]] == 0.0:
                 empty += 1
             found = _find(signs[i], own[i], codes, masks, counts, size)
@@ -174,7 +170,6 @@ def _sample_representatives(signs, gamma, uniforms, order, own, exact, member, c
         counts[member[i]] += 1.0
         if 2 * empty > size or size == most:
             size, empty = _compact(codes, masks, counts, member, size), 0
-    return flips
 
 
 @jit
@@ -216,7 +211,6 @@ def _compact(codes, masks, counts, member, size):  # type: ignore[no-untyped-def
 def _sample_pairs(signs, gamma, uniforms, order, offsets, partners, similar, weights, table):  # type: ignore[no-untyped-def]
     m, middle = signs.shape[1], table.shape[1] // 2
     V = np.empty(np.diff(offsets).max(), np.int64)
-    flips = 0
     for i in order:
         start, stop = offsets[i], offsets[i + 1]
         for p in range(start, stop):
@@ -233,7 +227,5 @@ def _sample_pairs(signs, gamma, uniforms, order, offsets, partners, similar, wei
             new = _draw(odds, uniforms[i, j])
             if new != y:
                 signs[i, j] = new
-                flips += 1
                 for p in range(start, stop):
                     V[p - start] += 2 * new * signs[partners[p], j]
-    return flips

@@ -38,24 +38,7 @@ CALM = 0.1  # relative change of the site precisions below which EP is about to 
 SETTLING = 3  # sweeps of Gibbs sampling alone before the first sweep
 CONTRACTION = 0.3  # of cavity variances, from a smaller model to the whole one
 
-
-def settle(problem: Problem, signs: Sequence[Signs], gammas: Sequence[Floats], executor: Executor) -> Sequence[Signs]:
-    """Codes of every block after a few sweeps of Gibbs sampling alone, the z-scores γ staying as they are."""
-    n, seed, table = problem.n_central, problem.seed, problem.table
-    parts = list(executor.collect(lambda block_signs: block_signs, signs[:n]))
-    gamma = np.concatenate(list(executor.collect(lambda block_gamma: block_gamma, gammas[:n])))
-    central, groups = np.concatenate(parts), None
-    for sweep in range(SETTLING):
-        central, _, groups = _sample_central(problem, central, gamma, 0, sweep)
-
-    def sample(block: RowBlock, block_signs: Signs, block_gamma: Floats) -> Signs:
-        assert groups is not None
-        for sweep in range(SETTLING):
-            block_signs, _ = _sample_block(block, block_signs, block_gamma, groups, table, (seed, 0, sweep))
-        return block_signs
-
-    others = executor.map(sample, problem.rows[n:], signs[n:], gammas[n:])
-    return [*_split(central, parts), *others]
+Match = Callable[[RowBlock, Latent, Signs | None, Floats, Floats], tuple[Latent, tuple[float, ...]]]
 
 
 def init(problem: Problem, signs: Sequence[Signs], executor: Executor) -> State:
@@ -67,9 +50,22 @@ def init(problem: Problem, signs: Sequence[Signs], executor: Executor) -> State:
 def init_from_predictions(
     problem: Problem, signs: Sequence[Signs], predictions: Sequence[tuple[Floats, Floats]], executor: Executor
 ) -> State:
-    """State before the first sweep, from a smaller model's means [b, m] and variances [b]: settled codes, and sites."""
+    """State before the first sweep, from a smaller model's means [b, m] and variances [b].
+
+    A few sweeps of Gibbs sampling alone settle the codes, while the z-scores γ stay as they are.
+    """
+    n, groups = problem.n_central, None
     gammas = executor.map(lambda prediction: prediction[0] / np.sqrt(1 + prediction[1])[:, None], predictions)
-    settled = settle(problem, signs, gammas, executor)
+    central = list(executor.collect(lambda own: own, signs[:n]))
+    central_gammas = list(executor.collect(lambda gamma: gamma, gammas[:n]))
+    for sweep in range(SETTLING):
+        central, groups = _draw_central(problem, 0, sweep, zip(central, central_gammas, strict=True))
+    draws = [_drawing(problem, 0, sweep, groups) for sweep in range(SETTLING)]
+
+    def settle(block: RowBlock, block_signs: Signs, gamma: Floats) -> Signs:
+        for draw in draws:
+            block_signs = draw(block, block_signs, gamma)
+        return block_signs
 
     def make(block: RowBlock, block_signs: Signs, gamma: Floats, prediction: tuple[Floats, Floats]) -> Latent:
         # A model of all rows and all inducing inputs will be surer of itself than the smaller one.
@@ -77,6 +73,7 @@ def init_from_predictions(
         cavity = CONTRACTION * np.maximum(variance - block.residual, 0.1 * variance)
         return Latent(block_signs, ep.match(gamma, block_signs, cavity, block.residual)[0], None)
 
+    settled = [*central, *executor.map(settle, problem.rows[n:], signs[n:], gammas[n:])]
     return _begin(problem, executor.map(make, problem.rows, settled, gammas, predictions), executor)
 
 
@@ -95,30 +92,24 @@ def step(problem: Problem, state: State, schedule: Schedule, executor: Executor)
         state = refresh(problem, state, executor, problem.n_central if sampled else None)
     if state.sweep == 0:
         state = state._replace(mean=_solve(problem, state, START_STEPS, TOLERANCE, executor))
-    assert state.factor is not None
 
-    rows, latents = problem.rows, state.latents
-    flips, groups, n = 0, None, problem.n_central
-    small_mean = state.mean.astype(np.float32)
+    rows, latents, n = problem.rows, state.latents, problem.n_central
+    small_mean, groups = state.mean.astype(np.float32), None
     drawn: list[Signs | None] = [None] * len(rows)
     if not state.frozen:
         central = executor.collect(
             lambda block, latent: (latent.signs, _scores(block, latent, small_mean)[1]), rows[:n], latents[:n]
         )
-        signs, gammas = zip(*central, strict=True)
-        new, flips, groups = _sample_central(problem, np.concatenate(signs), np.concatenate(gammas), 1, state.sweep)
-        drawn[:n] = _split(new, signs)
-
-    common = small_mean, groups, problem.table, (problem.seed, 1, state.sweep), state.damping
+        drawn[:n], groups = _draw_central(problem, 1, state.sweep, central)
+    match = _matching(problem, state, groups)
     latents, (gradient, energy, counts) = executor.map_and_sum(
-        lambda block, latent, own: _visit(block, latent, own, *common), rows, latents, drawn
+        lambda block, latent, own: _visit(block, latent, own, small_mean, match), rows, latents, drawn
     )
-    product = _product(problem, latents, executor)
-    mean = ep.solve_means(product, gradient, state.mean, energy, state.factor, schedule.steps, TOLERANCE)
+    state = state._replace(latents=latents)
+    mean = _solve(problem, state, schedule.steps, TOLERANCE, executor, (gradient, energy))
     *others, drift, shared = counts
     moved = np.inf if state.sweep == 0 else float(drift / shared)  # the first factor is never kept
-    following = state._replace(latents=latents, mean=mean, drift=moved)
-    return _close(following, schedule, flips, others, refreshed, time.perf_counter() - began)
+    return _close(state._replace(mean=mean, drift=moved), schedule, others, refreshed, began)
 
 
 def step_blockwise(problem: Problem, state: State, schedule: Schedule, executor: Executor) -> tuple[State, Sweep]:
@@ -142,37 +133,23 @@ def step_blockwise(problem: Problem, state: State, schedule: Schedule, executor:
     gammas = _split(np.stack([bit.gamma for bit in bits], axis=1), residuals)
     cavities = _split(np.stack([bit.cavity for bit in bits], axis=1), residuals)
 
-    flips, groups, n = 0, None, problem.n_central
+    n, groups = problem.n_central, None
+    drawn: list[Signs | None] = [None] * len(rows)
     if not state.frozen:
-        own = [latent.signs for latent in latents[:n]]
-        new, flips, groups = _sample_central(problem, np.concatenate(own), np.concatenate(gammas[:n]), 1, state.sweep)
-        central = [latent._replace(signs=part) for latent, part in zip(latents[:n], _split(new, own), strict=True)]
-        latents = [*central, *latents[n:]]
-
-    def match(block: RowBlock, latent: Latent, gamma: Floats, cavity: Floats) -> tuple[Latent, tuple[float, ...]]:
-        drawn, flipped = latent.signs, 0
-        if groups is not None and block.number >= n:
-            drawn, flipped = _sample_block(block, drawn, gamma, groups, problem.table, (problem.seed, 1, state.sweep))
-        matched, score = ep.match(gamma, drawn, cavity, block.residual)
-        # A site that the sweep has skipped has no cavity.
-        matched = Sites(*(np.where(cavity > 0, new, old) for new, old in zip(matched, latent.sites, strict=True)))
-        change = np.abs(matched.precision - latent.sites.precision).sum()
-        sites = ep.damp(latent.sites, matched, state.damping)
-        return Latent(drawn, sites, None), (gamma.size, flipped, score.sum(), change, latent.sites.precision.sum())
-
-    results = executor.map(match, rows, latents, gammas, cavities)
+        central = [(latent.signs, gamma) for latent, gamma in zip(latents[:n], gammas[:n], strict=True)]
+        drawn[:n], groups = _draw_central(problem, 1, state.sweep, central)
+    results = executor.map(_matching(problem, state, groups), rows, latents, drawn, gammas, cavities)
     mean = np.stack([bit.mean for bit in bits], axis=1)
     following = state._replace(latents=[latent for latent, _ in results], mean=mean)
-    counts = np.sum([numbers for _, numbers in results], axis=0)
-    return _close(following, schedule, flips, counts, False, time.perf_counter() - began)
+    return _close(following, schedule, np.sum([counts for _, counts in results], axis=0), False, began)
 
 
 def _close(
-    state: State, schedule: Schedule, central_flips: int, counts: Iterable[float], refreshed: bool, seconds: float
+    state: State, schedule: Schedule, counts: Iterable[float], refreshed: bool, began: float
 ) -> tuple[State, Sweep]:
     """Count the sweep, and decide whether codes have settled and EP has converged."""
-    n_sites, other_flips, score, total_change, precision = (float(count) for count in counts)
-    flips = central_flips + int(other_flips)
+    n_sites, flipped, score, total_change, precision = (float(count) for count in counts)
+    flips = int(flipped)
     number = state.sweep + 1
     change = total_change / precision if precision else float(total_change > 0)
     quiet = state.quiet + 1 if flips <= schedule.settled * n_sites else 0
@@ -193,7 +170,9 @@ def _close(
         damping=max(state.damping / 2, LEAST_DAMPING) if oscillates else state.damping,
         change=change,
     )
-    return following, Sweep(number, flips, score / n_sites, change, refreshed, state.frozen, seconds)
+    return following, Sweep(
+        number, flips, score / n_sites, change, refreshed, state.frozen, time.perf_counter() - began
+    )
 
 
 SOLVERS = {"shared": step, "blockwise": step_blockwise}
@@ -263,32 +242,41 @@ def _scores(block: RowBlock, latent: Latent, mean: Floats) -> tuple[Floats, Floa
 
 
 def _visit(
-    block: RowBlock,
-    latent: Latent,
-    own: Signs | None,
-    mean: Floats,
-    groups: Groups | None,
-    table: Floats,
-    seed: tuple[int, int, int],
-    damping: float,
+    block: RowBlock, latent: Latent, own: Signs | None, mean: Floats, match: Match
 ) -> tuple[Latent, tuple[Floats, Floats, Floats]]:
     """Steps 2 to 4 of a sweep for one block: new codes, sites, gradient.
 
-    A central block has its `own` new codes already; the others draw theirs here, unless codes are frozen. To add up
-    are Phiᵀ(ν − τ μ), [r, m]; Σ τ μ², [m]; and the number of sites, flips, leave-one-out score, |change of τ|, τ,
-    |change of τ̄ since the factor was made|, and that older τ̄, [7].
+    To add up are Phiᵀ(ν − τ μ), [r, m]; Σ τ μ², [m]; and the counts of `_matching`, |change of τ̄ since the factor was
+    made|, and that older τ̄, [7].
     """
     latent_mean, gamma = _scores(block, latent, mean)
     assert latent.shared is not None
-    signs, flips, before = latent.signs if own is None else own, 0, latent.sites.precision
-    if own is None and groups is not None:
-        signs, flips = _sample_block(block, signs, gamma, groups, table, seed)
-    matched, score = ep.match(gamma, signs, latent.shared.cavity, block.residual)
-    change = np.abs(matched.precision - before).sum()
-    sites = ep.damp(latent.sites, matched, damping)
-    drift = np.abs(sites.precision.mean(axis=1) - latent.shared.precision).sum()
-    counts = gamma.size, flips, score.sum(), change, before.sum(), drift, latent.shared.precision.sum()
-    return Latent(signs, sites, latent.shared), (*_gradient(block, sites, latent_mean), np.array(counts))
+    older = latent.shared.precision
+    latent, counts = match(block, latent, own, gamma, latent.shared.cavity)
+    drift = np.abs(latent.sites.precision.mean(axis=1) - older).sum()
+    return latent, (*_gradient(block, latent.sites, latent_mean), np.array([*counts, drift, older.sum()]))
+
+
+def _matching(problem: Problem, state: State, groups: Groups | None) -> Match:
+    """What finds new codes and sites of a block, from its z-scores γ [b, m] and cavity variances [b] or [b, m].
+
+    A central block has its `own` new codes already; the others draw theirs, unless codes are frozen. With the block
+    come the numbers of its sites and flips, the leave-one-out score, |change of τ|, and τ, [5].
+    """
+    draw, damping = _drawing(problem, 1, state.sweep, groups), state.damping
+
+    def match(
+        block: RowBlock, latent: Latent, own: Signs | None, gamma: Floats, cavity: Floats
+    ) -> tuple[Latent, tuple[float, ...]]:
+        signs, before = draw(block, latent.signs, gamma) if own is None else own, latent.sites
+        matched, score = ep.match(gamma, signs, cavity, block.residual)
+        if cavity.ndim == 2:  # of every bit: a site that the blockwise sweep has skipped has none
+            matched = Sites(*(np.where(cavity > 0, new, old) for new, old in zip(matched, before, strict=True)))
+        flips, change = int((signs != latent.signs).sum()), np.abs(matched.precision - before.precision).sum()
+        found = latent._replace(signs=signs, sites=ep.damp(before, matched, damping))
+        return found, (gamma.size, flips, score.sum(), change, before.precision.sum())
+
+    return match
 
 
 def _gradient(block: RowBlock, sites: Sites, latent_mean: Floats) -> tuple[Floats, Floats]:
@@ -298,46 +286,59 @@ def _gradient(block: RowBlock, sites: Sites, latent_mean: Floats) -> tuple[Float
     return gradient, np.einsum("im,im->m", pull, latent_mean)
 
 
-def _sample_central(
-    problem: Problem, signs: Signs, gamma: Floats, phase: int, sweep: int
-) -> tuple[Signs, int, Groups | None]:
-    """Gibbs sampling of all central rows: codes, flips, and the groups that other rows see, if there are others."""
-    generator = _generator(problem.seed, phase, sweep, len(problem.rows))
+def _draw_central(
+    problem: Problem, phase: int, sweep: int, central: Iterable[tuple[Signs, Floats]]
+) -> tuple[list[Signs], Groups | None]:
+    """Gibbs sampling of all central rows, from codes and z-scores γ of their blocks.
+
+    Returns the blocks' new codes, and the groups that other rows see, if there are others.
+    """
+    signs, gammas = zip(*central, strict=True)
+    gamma, generator = np.concatenate(gammas), _generator(problem.seed, phase, sweep, len(problem.rows))
     uniforms, order = generator.random(gamma.shape), generator.permutation(len(gamma)).astype(np.int64)
-    return gibbs.sample_central(problem.supervision, signs, gamma, uniforms, order, problem.table)
+    own, table = np.concatenate(signs), problem.table
+    new, groups = gibbs.sample_central(problem.supervision, own, gamma, uniforms, order, table)
+    return _split(new, signs), groups
 
 
-def _sample_block(
-    block: RowBlock, signs: Signs, gamma: Floats, groups: Groups, table: Floats, seed: tuple[int, int, int]
-) -> tuple[Signs, int]:
-    """Gibbs sampling of a block that depends on the representatives only; `seed` is that of run, phase and sweep."""
-    assert block.signatures is not None
-    uniforms = _generator(*seed, block.number).random(gamma.shape)
-    return gibbs.sample_rows(signs, gamma, uniforms, block.signatures, groups, table)
+def _drawing(problem: Problem, phase: int, sweep: int, groups: Groups | None) -> Callable[..., Signs]:
+    """Gibbs sampling of a block that depends on the representatives only; codes stay as they are without groups."""
+    seed, table = (problem.seed, phase, sweep), problem.table
+
+    def draw(block: RowBlock, signs: Signs, gamma: Floats) -> Signs:
+        if groups is None:
+            return signs
+        assert block.signatures is not None
+        uniforms = _generator(*seed, block.number).random(gamma.shape)
+        return gibbs.sample_rows(signs, gamma, uniforms, block.signatures, groups, table)
+
+    return draw
 
 
-def _product(problem: Problem, latents: Sequence[Latent], executor: Executor) -> Callable[[Floats], Floats]:
-    """The map p_j ↦ Phiᵀ diag(τ_j) Phi p_j for all bits together, [r, m]."""
+def _solve(
+    problem: Problem,
+    state: State,
+    steps: int,
+    tolerance: float,
+    executor: Executor,
+    slope: tuple[Floats, ...] | None = None,
+) -> Floats:
+    """Means for sites and factor as they are; `slope` is the sum of `_gradient`, if that is known."""
+    rows, latents, small = problem.rows, state.latents, state.mean.astype(np.float32)
+    gradient, energy = slope or executor.sum(
+        lambda block, latent: _gradient(block, latent.sites, block.Phi @ small), rows, latents
+    )
 
-    def apply(direction: Floats) -> Floats:
-        small = direction.astype(np.float32)
+    def product(direction: Floats) -> Floats:
+        """The map p_j ↦ Phiᵀ diag(τ_j) Phi p_j for all bits together, [r, m]."""
+        pushed = direction.astype(np.float32)
 
         def push(block: RowBlock, latent: Latent) -> tuple[Floats]:
-            return (block.Phi.T @ (latent.sites.precision * (block.Phi @ small)).astype(np.float32),)
+            return (block.Phi.T @ (latent.sites.precision * (block.Phi @ pushed)).astype(np.float32),)
 
-        return executor.sum(push, problem.rows, latents)[0]
+        return executor.sum(push, rows, latents)[0]
 
-    return apply
-
-
-def _solve(problem: Problem, state: State, steps: int, tolerance: float, executor: Executor) -> Floats:
-    """Means for sites and factor as they are."""
-    small = state.mean.astype(np.float32)
-    gradient, energy = executor.sum(
-        lambda block, latent: _gradient(block, latent.sites, block.Phi @ small), problem.rows, state.latents
-    )
     assert state.factor is not None
-    product = _product(problem, state.latents, executor)
     return ep.solve_means(product, gradient, state.mean, energy, state.factor, steps, tolerance)
 
 

@@ -30,14 +30,11 @@ class Kernel:
     length_scale: float  # ℓ, the distance over which function values stay correlated
     signal_scale: float  # σ_f, the prior standard deviation of a latent function
 
-    name: ClassVar[str]
-    """Under which it is registered; files keep it."""
-
+    name: ClassVar[str]  # under which it is registered; files keep it
+    # What a file may say about its hyper-parameters.
     RULES: ClassVar[dict[str, Rule]] = {"length_scale": Number(1e-18, 1e18), "signal_scale": Number(1e-6, 1e6)}
-    """What a file may say about its hyper-parameters."""
-
+    # Candidates for ℓ, times the median distance between rows.
     LENGTH_SCALES: ClassVar[tuple[float, ...]] = (0.35, 0.5, 0.7, 1.0, 1.4)
-    """Candidates for ℓ, times the median distance between rows."""
 
     def correlation(self, squared: Floats) -> Floats:
         """k/σ_f² for squared distances r² in units of ℓ², [a, b]."""

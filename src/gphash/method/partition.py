@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gphash.arrays import Floats, Indices, Signs
-from gphash.data.blocks import ArrayTable, Piece, Table
+from gphash.data.blocks import Piece, Table
 from gphash.execution import clustering
 from gphash.execution.local import Executor, row_blocks
 from gphash.execution.spill import Spill
@@ -33,17 +33,6 @@ class Partition(NamedTuple):
     n_central_blocks: int  # blocks that hold the central rows
 
 
-def divide(supervision: Supervision, order: Indices, n_representatives: int, block_size: int) -> Partition:
-    """Divide rows, in random order, into blocks."""
-    n_apart = min(n_representatives, len(order)) if supervision.complete else 0
-    apart = [order[rows] for rows in row_blocks(n_apart, block_size)]
-    rest = np.sort(order[n_apart:])
-    others = [rest[rows] for rows in row_blocks(len(rest), block_size)]
-    if supervision.complete:
-        return Partition(order, n_apart, n_apart, apart + others, len(apart))
-    return Partition(order, 0, len(order), others, len(others))
-
-
 def read(table: Table, rows: Indices, executor: Executor) -> Floats:
     """Some rows, here, in the order given."""
     if not len(rows):
@@ -61,7 +50,7 @@ class RowSource(NamedTuple):
     supervision: Supervision
     executor: Executor
     partition: Partition
-    central: list[ArrayTable]  # raw rows that stand apart, in blocks
+    central: Sequence[Piece]  # raw rows that stand apart, in blocks
     scaling: Scaling
     prior: Prior
 
@@ -109,9 +98,8 @@ class RowSource(NamedTuple):
         mean, factor = state.mean, triangular.light(state.factor)
 
         def recover(block: RowBlock) -> tuple[Latent, tuple[Floats]]:
-            signs = None if codes is None else codes(block.number)
-            if signs is not None and len(signs) != len(block.residual):
-                signs = None
+            kept = None if codes is None else codes(block.number)
+            signs = None if kept is None or len(kept) != len(block.residual) else kept
             return inference.recover(block, signs, mean, factor), (np.array(float(signs is None)),)
 
         made, (unknown,) = executor.map_and_sum(recover, [problem.rows[place] for place in lost])
@@ -135,13 +123,9 @@ class RowSource(NamedTuple):
     def _pieces(self, numbers: Sequence[int]) -> Sequence[Piece]:
         """Raw rows of some blocks, each where it is to stay."""
         apart, blocks = self.central, self.partition.blocks
-
-        def piece(number: int) -> Piece:
-            if number < len(apart):
-                return apart[number].select(np.arange(apart[number].n_rows))
-            return self.table.select(blocks[number])
-
-        return self.executor.hold([piece(number) for number in numbers])
+        return self.executor.hold(
+            [apart[number] if number < len(apart) else self.table.select(blocks[number]) for number in numbers]
+        )
 
     def _rows(self, numbers: Sequence[int], spill: Spill | None) -> Sequence[RowBlock]:
         """Whitened features and supervision of some blocks."""

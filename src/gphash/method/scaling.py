@@ -10,8 +10,7 @@ import numpy as np
 from gphash.arrays import Floats
 from gphash.schema import Array
 
-MEAN = Array("<f8", ("features",))
-"""The mean in a file."""
+MEAN = Array("<f8", ("features",))  # in a file
 
 
 class Scaling(NamedTuple):

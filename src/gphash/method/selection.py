@@ -17,7 +17,7 @@ from gphash.execution.local import Executor, SerialExecutor
 from gphash.method import inference
 from gphash.method import prior as priors
 from gphash.method.hashing import HashFunction
-from gphash.method.kernels import Kernel
+from gphash.method.kernels import Kernel, squared_norms
 from gphash.method.scaling import Scaling
 from gphash.method.state import Problem, RowBlock, Schedule
 from gphash.supervision.similarity import Signatures, Supervision
@@ -49,7 +49,7 @@ class Start(NamedTuple):
 def median_distance(X: Floats) -> float:
     """Median distance between rows (at most a few hundred of them), leaving equal rows out; 1 if all are equal."""
     X = X[:512].astype(np.float64)
-    norms = np.einsum("ij,ij->i", X, X)
+    norms = squared_norms(X)
     squared = np.maximum(norms[:, None] + norms - 2 * X @ X.T, 0)
     different = squared[squared > 1e-12 * max(float(norms.max(initial=0)), 1e-300)]
     return float(np.sqrt(np.median(different))) if len(different) else 1.0

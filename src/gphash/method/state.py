@@ -63,30 +63,14 @@ class State(NamedTuple):
 
 
 class Sweep(NamedTuple):
-    """What a reader of diagnostics needs to know about one sweep.
+    """What a reader of diagnostics needs to know about one sweep."""
 
-    number
-        Counted from 1.
-    flips
-        Bits that Gibbs sampling changed.
-    leave_one_out
-        Mean of log Φ(y γ) over rows and bits; higher is better, log ½ is chance.
-    change
-        Mean absolute change of the site precisions, relative to their mean.
-    refreshed
-        Whether the shared factor was made anew.
-    frozen
-        Whether codes were fixed already.
-    seconds
-        Time that the sweep took.
-    """
-
-    number: int
-    flips: int
-    leave_one_out: float
-    change: float
-    refreshed: bool
-    frozen: bool
+    number: int  # counted from 1
+    flips: int  # bits that Gibbs sampling changed
+    leave_one_out: float  # mean of log Φ(y γ) over rows and bits; higher is better, log ½ is chance
+    change: float  # mean absolute change of the site precisions, relative to their mean
+    refreshed: bool  # whether the shared factor was made anew
+    frozen: bool  # whether codes were fixed already
     seconds: float
 
 

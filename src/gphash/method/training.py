@@ -108,13 +108,14 @@ def train(
         keep(resumed)
     chosen, start, state, sweeps = resumed
     central = _persist(lambda: partition.read(table, parts.order[: parts.n_apart], executor))
-    apart = [ArrayTable(central[rows]) for rows in row_blocks(len(central), settings.block_size)]
+    here, all_here = ArrayTable(central), np.arange(len(central))
+    apart = [here.select(all_here[rows]) for rows in row_blocks(len(central), settings.block_size)]
     prior = priors.build(chosen.kernel, chosen.Z)
     source = RowSource(table, supervision, executor, parts, apart, chosen.scaling, prior)
     fits = len(parts.order) * len(chosen.Z) * 4 <= settings.memory_limit
     storage: AbstractContextManager[Spill | None] = nullcontext() if fits else Spill()
     with storage as spill:
-        pair_table = _pair_table(settings, chosen.pair_weight)
+        pair_table = gibbs.pair_table(settings.n_bits, settings.similarity_scale, chosen.pair_weight)
         problem = _persist(lambda: source.problem(pair_table, settings.seed, spill))
         clock.lap("features")
         if state is None:
@@ -141,14 +142,14 @@ def train(
 
 def layout(supervision: Supervision, settings: Settings) -> Partition:
     """Which rows are trained on, and in which blocks."""
-    order = supervision.order(np.random.default_rng(settings.seed), selection.SAMPLE)
-    return partition.divide(supervision, order, settings.n_representatives, settings.block_size)
-
-
-def _pair_table(settings: Settings, pair_weight: float) -> Floats:
-    """Table of the similarity likelihood under the settings."""
-    scale = settings.similarity_scale or 2 / settings.n_bits
-    return gibbs.pair_table(settings.n_bits, scale, pair_weight)
+    order, size = supervision.order(np.random.default_rng(settings.seed), selection.SAMPLE), settings.block_size
+    n_apart = min(settings.n_representatives, len(order)) if supervision.complete else 0
+    apart = [order[rows] for rows in row_blocks(n_apart, size)]
+    rest = np.sort(order[n_apart:])
+    blocks = [*apart, *(rest[rows] for rows in row_blocks(len(rest), size))]
+    if supervision.complete:
+        return Partition(order, n_apart, n_apart, blocks, len(apart))
+    return Partition(order, 0, len(order), blocks, len(blocks))
 
 
 def _persist(work: Callable[[], R]) -> R:
@@ -182,7 +183,7 @@ def _choose(
     strength = parts.n_central / len(some) if supervision.complete else 1.0
 
     def table_of(pair_weight: float) -> Floats:
-        return _pair_table(settings, pair_weight * strength)
+        return gibbs.pair_table(settings.n_bits, settings.similarity_scale, pair_weight * strength)
 
     seed, weight = settings.seed, 1.0 if settings.pair_weight is None else settings.pair_weight
     asked = KERNELS.find(settings.kernel), settings.length_scale, settings.signal_scale
@@ -229,7 +230,7 @@ def _sweep(
 
 def _words(problem: Problem, latents: Sequence[Latent], executor: Executor) -> NDArray[np.uint8] | None:
     """The commonest code of every class, bits [c, m]; of equally common codes, the smallest."""
-    if problem.supervision.classes is None:
+    if problem.supervision.form != "labels":
         return None
 
     def count(block: RowBlock, latent: Latent) -> tuple[NDArray[np.uint64], NDArray[np.uint8], Floats]:

@@ -1,4 +1,4 @@
-"""From a question to the bytes of its answer; no HTTP, and any thread may do it."""
+"""From a question to the bytes of its answer, and what OpenAPI says of it; no HTTP, and any thread may do it."""
 
 import contextlib
 import hashlib
@@ -8,18 +8,62 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import create_model
 from pydantic_core import to_json
 
 from gphash.arrays import Floats
 from gphash.collection.collection import Collection
-from gphash.collection.records import KnownItemError, Picture, Query, bits_of
+from gphash.collection.records import Bucket, Item, KnownItemError, Neighbour, Picture, Query, bits_of
 from gphash.data import pictures
 from gphash.index.rankings import RANKINGS
 from gphash.server.failures import Refusal, wrong
-from gphash.server.questions import EncodeForm, EncodeJson, ItemForm, ItemJson, SearchForm, SearchJson, check_width
+from gphash.server.questions import EncodeForm, EncodeJson, ItemForm, ItemJson, RankingName, SearchForm, SearchJson
 from gphash.server.settings import ServiceSettings
 
 DIGITS = 4  # of probabilities and expected distances
+
+
+def _answer(name: str, about: str, /, **fields: Any) -> Any:
+    """A model of an answer. Answers are not checked by it: a search takes less time than that."""
+    required: dict[str, Any] = {field: (kind, ...) for field, kind in fields.items()}
+    return create_model(name, __doc__=about, **required)
+
+
+def _of(record: Any, about: str) -> Any:
+    return _answer(f"{record.__name__}Answer", about, **record.__annotations__)
+
+
+ErrorDetail = _answer("ErrorDetail", "What is wrong.", code=str, message=str, argument=str | None)
+ErrorAnswer = _answer("ErrorAnswer", "Every answer that is no success.", error=ErrorDetail)
+ItemAnswer = _of(Item, "One item.")
+NeighbourAnswer: Any = _of(Neighbour, "An item that was found.")
+BucketAnswer: Any = _of(Bucket, "Items that share a code.")
+BucketsAnswer = _answer("BucketsAnswer", "The fullest codes.", buckets=list[BucketAnswer], n_codes=int, n_items=int)
+StateAnswer = _answer("StateAnswer", "How the service is.", status=str)
+CodesAnswer = _answer(
+    "CodesAnswer", "Codes of rows.", codes=list[str], bits=list[str], probabilities=list[list[float]] | None
+)
+QueryAnswer = _answer(
+    "QueryAnswer", "What was searched for.", id=int | None, labels=list[str], bits=str, probabilities=list[float] | None
+)
+SearchAnswer = _answer(
+    "SearchAnswer",
+    "The result of a search.",
+    query=QueryAnswer,
+    ranking=RankingName,
+    neighbours=list[NeighbourAnswer],
+    precision=float | None,
+    milliseconds=_answer("Milliseconds", "How long it took.", encode=float, search=float),
+)
+CollectionAnswer = _answer(
+    "CollectionAnswer",
+    "What there is to search in.",
+    **dict.fromkeys(("n_items", "n_codes", "n_bits", "largest_bucket"), int),
+    **dict.fromkeys(("probabilities", "pictures", "upload", "labels", "writable"), bool),
+    **dict.fromkeys(("name", "method", "model"), str),
+    classes=list[str],
+    limits=_answer("AnswerLimits", "Largest values.", k=int, body_bytes=int, picture_pixels=int),
+)
 
 
 def summary(collection: Collection, settings: ServiceSettings) -> bytes:
@@ -88,7 +132,7 @@ def search(
     else:
         given = [question.features or []] if isinstance(question, SearchJson) else None
         features = _features(collection, given, picture, settings)
-        with _about_features():
+        with _refusing("features"):
             query = collection.query(features=features[0])
     encoded = time.perf_counter()
     _check_options(collection, query, question, settings)
@@ -126,7 +170,7 @@ def encode(
     """Codes of rows, or of a picture."""
     given = question.features if isinstance(question, EncodeJson) else None
     features = _features(collection, given, picture, settings)
-    with _about_features():
+    with _refusing("features"):
         packed, chances = collection.encode(features)
     codes, bits = [code.tobytes().hex() for code in packed], bits_of(packed, collection.n_bits)
     return to_json({"codes": codes, "bits": bits, "probabilities": _rounded(chances)})
@@ -134,39 +178,28 @@ def encode(
 
 def add(collection: Collection, question: ItemJson | ItemForm, picture: bytes, settings: ServiceSettings) -> bytes:
     """A new item by its features or its picture."""
-    given: dict[str, Any]
+    given: dict[str, Any] = {"picture": picture, "max_pixels": settings.max_picture_pixels}
+    tags = question.tags
     if isinstance(question, ItemJson):
-        given, tags = {"features": _features(collection, [question.features], b"", settings)[0]}, question.tags
+        given = {"features": question.features}
     else:
         _check_descriptor(collection)
-        pictures.check(picture, settings.max_picture_pixels)
-        given = {"picture": picture, "max_pixels": settings.max_picture_pixels}
-        parts = None if question.tags is None else question.tags.split(";")
-        tags = None if parts is None else [tag for part in parts if (tag := part.strip())]
+    if isinstance(tags, str):
+        tags = [tag for part in tags.split(";") if (tag := part.strip())]
     if question.label is not None and tags is not None:
         raise wrong("tags: give either a label or tags.", "tags")
-    try:
+    with _refusing():
         return to_json(collection.add(label=question.label, tags=tags, id=question.id, **given)._asdict())
-    except (KnownItemError, pictures.PictureError):
-        raise
-    except ValueError as error:
-        raise wrong(str(error)) from None
-
-
-def described(collection: Collection, content: bytes, settings: ServiceSettings) -> NDArray[np.float64]:
-    """A picture as the model takes it, [1, d]."""
-    _check_descriptor(collection)
-    return collection.describe(content, max_pixels=settings.max_picture_pixels)[None].astype(np.float64)
 
 
 def _features(
     collection: Collection, given: list[list[float]] | None, picture: bytes, settings: ServiceSettings
 ) -> NDArray[np.float64]:
     """Rows as the model takes them, [n, d]: those given, or that of a picture."""
-    if given is None:
-        return described(collection, picture, settings)
-    check_width(given, collection.model.n_features)
-    return np.array(given, dtype=np.float64)
+    if given is not None:
+        return np.array(given, dtype=np.float64)
+    _check_descriptor(collection)
+    return collection.describe(picture, max_pixels=settings.max_picture_pixels)[None].astype(np.float64)
 
 
 def _check_descriptor(collection: Collection) -> None:
@@ -176,12 +209,14 @@ def _check_descriptor(collection: Collection) -> None:
 
 
 @contextlib.contextmanager
-def _about_features() -> Iterator[None]:
-    """Answer what a collection says of features, such as that they are too large."""
+def _refusing(argument: str | None = None) -> Iterator[None]:
+    """Answer what a collection says of what it was given, such as that features are too large."""
     try:
         yield
+    except (KnownItemError, pictures.PictureError):
+        raise
     except ValueError as error:
-        raise wrong(str(error), "features") from None
+        raise wrong(str(error), argument) from None
 
 
 def _check_options(collection: Collection, query: Query, options: SearchForm, settings: ServiceSettings) -> None:

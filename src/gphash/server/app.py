@@ -13,6 +13,7 @@ import signal
 import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from http import HTTPStatus
 from importlib import resources
 from typing import Annotated, Any, TypeAlias, TypeVar
 
@@ -24,8 +25,8 @@ from starlette.staticfiles import StaticFiles
 
 from gphash.collection.collection import Collection
 from gphash.index import search as index_search
-from gphash.server import answers, failures, logs, questions, schemas
-from gphash.server.edge import Edge
+from gphash.server import answers, failures, logs, questions
+from gphash.server.edge import READING_POSTS, SIGNS_OF_LIFE, Edge
 from gphash.server.failures import Refusal
 from gphash.server.metrics import CONTENT_TYPE, Metrics
 from gphash.server.questions import JSON, EncodeForm, EncodeJson, ItemForm, ItemJson, PlainInt, SearchForm, SearchJson
@@ -40,6 +41,8 @@ WORKERS = 2
 SMALL_BODY = 1 << 16  # bytes that are read and checked in no time
 NUMBER_BYTES, BESIDE_NUMBERS = 32, 1 << 18  # of JSON: at most 24 of a number say something, and those between
 MAX_BUCKETS, MAX_SAMPLES = 200, 100
+ERRORS = (400, 401, 403, 413, 500, 503)
+WITH_BODY = (408, 415, 422, 429)
 
 Id = Annotated[PlainInt, Path(ge=-(2**63), le=2**63 - 1)]
 BucketCount = Annotated[PlainInt, Query(ge=1, le=MAX_BUCKETS)]
@@ -89,7 +92,7 @@ class Service:
                 pool.shutdown(wait=False, cancel_futures=True)
             # Threads that outlast the time for finishing still use the collection; it ends with the process.
             if not self.unfinished:
-                self.shelf.close()
+                self.shelf.collection.close()
 
     async def _warm(self) -> None:
         collection = self.shelf.collection
@@ -120,19 +123,9 @@ class Service:
         future.add_done_callback(self.unfinished.discard)
         return await asyncio.wrap_future(future)
 
-    async def answer(
-        self, make: Callable[[Collection], bytes], status: int = 200, pool: ThreadPoolExecutor | None = None
-    ) -> Response:
-        """The answer that a thread makes from the current collection."""
-        collection = self.shelf.collection
-        return _json(await self.do(pool or self.at_work, lambda: make(collection)), status)
-
-    async def body(self, request: Request, n_rows: int) -> bytes:
-        """A body of JSON with at most so many rows: unpacked, a longer one could be very much larger."""
-        n_numbers = n_rows * self.shelf.collection.model.n_features
-        return await questions.read(
-            request, min(self.settings.max_body_bytes, BESIDE_NUMBERS + NUMBER_BYTES * n_numbers)
-        )
+    async def answer(self, make: Callable[..., bytes], *given: Any) -> Response:
+        """What a thread makes of the current collection, and of what is given."""
+        return _json(await self.do(self.at_work, functools.partial(make, self.shelf.collection, *given)))
 
     async def ask(
         self,
@@ -145,13 +138,16 @@ class Service:
         """The answer to a body of JSON, or to a form with a picture, of these kinds."""
         in_json, in_form = kinds
         if questions.kind_of(request) == JSON:
-            body = await self.body(request, n_rows)
-
-            def read(collection: Collection) -> bytes:
-                question = questions.from_json(in_json, body, collection.model.n_features, n_rows)
-                return make(collection, question, b"", self.settings)
-
-            return await self.answer(read, status)
+            # Of so many rows: unpacked, a longer body could be very much larger.
+            needed = BESIDE_NUMBERS + NUMBER_BYTES * n_rows * self.shelf.collection.model.n_features
+            body = await questions.read(request, min(self.settings.max_body_bytes, needed))
+            collection = self.shelf.collection
+            read = functools.partial(questions.from_json, in_json, body, collection.model.n_features, n_rows)
+            question = read() if in_json is SearchJson and len(body) <= SMALL_BODY else None
+            if isinstance(question, SearchJson) and _is_quick(collection, question):
+                return _json(make(collection, question, b"", self.settings))
+            made = await self.do(self.at_work, lambda: make(collection, question or read(), b"", self.settings))
+            return _json(made, status)
         content = await questions.read(request, self.settings.max_body_bytes)
         # A picture takes a place in the queue when it has arrived completely.
         if self._uploads >= self.settings.upload_threads + self.settings.upload_queue:
@@ -160,10 +156,9 @@ class Service:
         self._uploads += 1
         try:
             picture, fields = await questions.form_of(request, content)
-            question = questions.from_form(in_form, fields)
-            return await self.answer(
-                lambda collection: make(collection, question, picture, self.settings), status, self.at_uploads
-            )
+            question = questions.checked(in_form, fields)
+            ask = functools.partial(make, self.shelf.collection, question, picture, self.settings)
+            return _json(await self.do(self.at_uploads, ask), status)
         finally:
             self._uploads -= 1
 
@@ -193,7 +188,7 @@ def create_app(path: str | os.PathLike[str], settings: ServiceSettings) -> FastA
     _add_page_and_state(app, service)
     _add_items(app, service)
     _add_questions(app, service)
-    schemas.secure(app.openapi(), settings)
+    _secure(app.openapi(), settings)
     return app
 
 
@@ -210,18 +205,18 @@ def _add_page_and_state(app: FastAPI, service: Service) -> None:
     async def page(request: Request) -> Response:
         return await static("index.html", request)
 
-    @app.get("/healthz", responses={200: {"model": schemas.StateAnswer}})
+    @app.get("/healthz", responses={200: {"model": answers.StateAnswer}})
     async def healthz() -> Response:
         """Whether the process is alive."""
         return _json(b'{"status":"alive"}')
 
-    @app.get("/readyz", responses={200: {"model": schemas.StateAnswer}, 503: {"model": schemas.StateAnswer}})
+    @app.get("/readyz", responses={200: {"model": answers.StateAnswer}, 503: {"model": answers.StateAnswer}})
     async def readyz() -> Response:
         """Whether requests are welcome: not while loading or stopping."""
         content = f'{{"status":"{service.state}"}}'.encode()
         return _json(content, 200 if service.state == "ready" else 503)
 
-    @app.get("/metrics", responses=schemas.responses(content={"text/plain": {"schema": {"type": "string"}}}))
+    @app.get("/metrics", responses=_responses(content={"text/plain": {"schema": {"type": "string"}}}))
     async def metrics() -> Response:
         """Counters for Prometheus."""
         return Response(service.metrics.text(), headers={"Content-Type": CONTENT_TYPE})
@@ -231,29 +226,29 @@ def _add_items(app: FastAPI, service: Service) -> None:
     settings = service.settings
     any_picture = {"image/*": {"schema": {"type": "string", "format": "binary"}}}
 
-    @app.get("/collection", responses=schemas.responses(model=schemas.CollectionAnswer))
+    @app.get("/collection", responses=_responses(model=answers.CollectionAnswer))
     async def summary() -> Response:
         """What there is to search in."""
-        return await service.answer(lambda collection: answers.summary(collection, settings))
+        return await service.answer(answers.summary, settings)
 
-    @app.get("/collection/buckets", responses=schemas.responses(422, model=schemas.BucketsAnswer))
+    @app.get("/collection/buckets", responses=_responses(422, model=answers.BucketsAnswer))
     async def buckets(n: BucketCount = 12, samples: SampleCount = 8) -> Response:
         """The fullest codes."""
-        return await service.answer(lambda collection: answers.buckets(collection, n, samples))
+        return await service.answer(answers.buckets, n, samples)
 
-    @app.get("/items/random", responses=schemas.responses(404, model=schemas.ItemAnswer))
+    @app.get("/items/random", responses=_responses(404, model=answers.ItemAnswer))
     async def random_item() -> Response:
         """Some item."""
         return await service.answer(answers.random_item)
 
-    @app.get("/items/{id}", responses=schemas.responses(404, 422, model=schemas.ItemAnswer))
+    @app.get("/items/{id}", responses=_responses(404, 422, model=answers.ItemAnswer))
     async def item(id: Id) -> Response:
         """One item."""
-        return await service.answer(lambda collection: answers.item(collection, id))
+        return await service.answer(answers.item, id)
 
     @app.get(
         "/items/{id}/image",
-        responses={**schemas.responses(404, 422, content=any_picture), 304: {"description": "As you know it."}},
+        responses={**_responses(404, 422, content=any_picture), 304: {"description": "As you know it."}},
     )
     async def image(id: Id, request: Request) -> Response:
         """An item's picture."""
@@ -266,7 +261,7 @@ def _add_items(app: FastAPI, service: Service) -> None:
             return Response(status_code=304, headers=headers)
         return Response(found.content, headers=headers, media_type=found.media_type)
 
-    @app.delete("/items/{id}", status_code=204, responses=schemas.responses(404, 422, 507, status=204))
+    @app.delete("/items/{id}", status_code=204, responses=_responses(404, 422, 507, status=204))
     async def remove(id: Id) -> Response:
         """Remove an item."""
         service.check_writable()
@@ -275,14 +270,14 @@ def _add_items(app: FastAPI, service: Service) -> None:
 
 
 def _add_questions(app: FastAPI, service: Service) -> None:
-    settings, with_body = service.settings, schemas.WITH_BODY
-    taken = schemas.bodies(settings, service.shelf.collection.model.n_features)
+    settings = service.settings
+    taken = questions.bodies(settings, service.shelf.collection.model.n_features)
     find = functools.partial(answers.search, timed=service.metrics.search)
 
     @app.post(
         "/items",
         status_code=201,
-        responses=schemas.responses(*with_body, 409, 507, status=201, model=schemas.ItemAnswer),
+        responses=_responses(*WITH_BODY, 409, 507, status=201, model=answers.ItemAnswer),
         openapi_extra=taken["item"],
     )
     async def add(request: Request) -> Response:
@@ -291,32 +286,34 @@ def _add_questions(app: FastAPI, service: Service) -> None:
         return await service.ask(request, (ItemJson, ItemForm), answers.add, status=201)
 
     @app.post(
-        "/search",
-        responses=schemas.responses(*with_body, 404, model=schemas.SearchAnswer),
-        openapi_extra=taken["search"],
+        "/search", responses=_responses(*WITH_BODY, 404, model=answers.SearchAnswer), openapi_extra=taken["search"]
     )
     async def search(request: Request) -> Response:
         """The nearest items of an item, of features, or of a picture."""
-        if questions.kind_of(request) != JSON:
-            return await service.ask(request, (SearchJson, SearchForm), find)
-        body = await service.body(request, 1)
+        return await service.ask(request, (SearchJson, SearchForm), find)
 
-        def read(collection: Collection) -> SearchJson:
-            return questions.from_json(SearchJson, body, collection.model.n_features)
-
-        if len(body) > SMALL_BODY:
-            return await service.answer(lambda collection: find(collection, read(collection), b"", settings))
-        collection = service.shelf.collection
-        question = read(collection)
-        ask = functools.partial(find, collection, question, b"", settings)
-        return _json(ask() if _is_quick(collection, question) else await service.do(service.at_work, ask))
-
-    @app.post(
-        "/encode", responses=schemas.responses(*with_body, model=schemas.CodesAnswer), openapi_extra=taken["encode"]
-    )
+    @app.post("/encode", responses=_responses(*WITH_BODY, model=answers.CodesAnswer), openapi_extra=taken["encode"])
     async def encode(request: Request) -> Response:
         """Codes of features or of a picture."""
         return await service.ask(request, (EncodeJson, EncodeForm), answers.encode, settings.max_rows)
+
+
+def _responses(*statuses: int, status: int = 200, **success: Any) -> dict[int | str, dict[str, Any]]:
+    """For a route: what it answers on success, as `model` or `content`, and which errors it can give."""
+    found: dict[int | str, dict[str, Any]] = {status: {"description": "Success.", **success}}
+    for error in sorted({*ERRORS, *statuses}):
+        found[error] = {"model": answers.ErrorAnswer, "description": HTTPStatus(error).phrase}
+    return found
+
+
+def _secure(described: dict[str, Any], settings: ServiceSettings) -> None:
+    """Enter into a description which token every route needs."""
+    described.setdefault("components", {})["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    for path, operations in described["paths"].items():
+        for method, operation in operations.items():
+            reading = method == "get" or path in READING_POSTS
+            token = settings.read_token if reading else settings.write_token or settings.read_token
+            operation["security"] = [{"token": []}] if token and path not in SIGNS_OF_LIFE else []
 
 
 def _is_quick(collection: Collection, question: SearchJson) -> bool:
@@ -341,5 +338,4 @@ async def _http_error(_: Request, error: Any) -> Response:
 
 async def _bad_parameter(_: Request, error: Any) -> Response:
     first = error.errors()[0]
-    argument = str(first["loc"][-1])
-    raise failures.wrong(f"{argument}: {first['msg'].removeprefix('Value error, ')}.", argument)
+    raise questions.refusal(first["msg"], first["loc"][1:])  # without "path" or "query"

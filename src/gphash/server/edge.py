@@ -59,29 +59,20 @@ class Edge:
         # Routes know GET; its answer without the body is that to HEAD.
         inner = {**scope, "method": "GET"} if method == "HEAD" else scope
         try:
-            await self._answer(scope, inner, visit)
+            if self._admit(scope):
+                visit.enter()
+            await self._app(inner, visit.receive, visit.send)
         except GoneError:
             visit.status = GONE
+        except Exception as error:
+            with contextlib.suppress(GoneError):
+                await visit.fail(error)
         finally:
             visit.leave()
             seconds, status = time.perf_counter() - began, visit.status or GONE
             self.metrics.request(getattr(inner.get("route"), "path", "other"), method, status, seconds)
             if self.settings.log_requests:
                 logs.request(method, scope["path"], status, seconds, (scope.get("client") or [None])[0])
-
-    async def _answer(self, scope: Scope, inner: Scope, visit: "Visit") -> None:
-        try:
-            if self._admit(scope):
-                visit.enter()
-            await self._app(inner, visit.receive, visit.send)
-        except GoneError:
-            raise
-        except Exception as error:
-            refusal = failures.of(error)
-            if refusal.status in (500, 507):
-                logs.crash("error", error)
-            if not visit.status:
-                await visit.refuse(refusal)
 
     def _admit(self, scope: Scope) -> bool:
         """Raise a Refusal for a request that is not to be answered; else, whether answering it is work."""
@@ -161,14 +152,18 @@ class Visit:
             return
         most = self._settings.max_unread
         self._check_room("bodies", self._metrics.arriving < most, f"{most} bodies are on their way")
-        self._metrics.arriving += 1
-        self._arriving = True
+        self._count(arriving=True)
 
     def _begin(self) -> None:
         most = self._settings.max_in_work
         self._check_room("in_work", self._metrics.in_work < most, f"{most} requests are being worked on")
-        self._metrics.in_work += 1
-        self._working = True
+        self._count(working=True)
+
+    def _count(self, arriving: bool = False, working: bool = False) -> None:
+        """Take the places that are said, and give back all others."""
+        self._metrics.arriving += arriving - self._arriving
+        self._metrics.in_work += working - self._working
+        self._arriving, self._working = arriving, working
 
     def _check_room(self, reason: str, is_room: bool, message: str) -> None:
         if not is_room:
@@ -177,10 +172,9 @@ class Visit:
 
     def leave(self) -> None:
         """Give back what was taken."""
-        self._metrics.in_work -= self._working
-        self._metrics.arriving -= self._arriving
+        self._count()
         self._metrics.body_bytes -= self._n_bytes
-        self._n_bytes, self._working, self._arriving = 0, False, False
+        self._n_bytes = 0
 
     async def receive(self) -> Message:
         """The next message of the client."""
@@ -199,8 +193,7 @@ class Visit:
         self._check_room("bodies", self._metrics.body_bytes <= most, f"there are more than {most} bytes of bodies")
         if not message.get("more_body", False):
             self._has_come = True
-            self._metrics.arriving -= self._arriving
-            self._arriving = False
+            self._count()
             if message["type"] == "http.request":
                 self._begin()
         return message
@@ -210,8 +203,7 @@ class Visit:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             # What is left is up to the client, who may never read.
-            self._metrics.in_work -= self._working
-            self._working = False
+            self._count()
             given = {name.lower() for name, _ in message["headers"]}
             closing = [CLOSE] if self._is_stopping() and CLOSE[0] not in given else []
             defaults = [header for header in HEADERS.items() if header[0] not in given]
@@ -223,13 +215,20 @@ class Visit:
             async with asyncio.timeout(self._settings.send_seconds):
                 await self._send(message)
         except TimeoutError:
+            self.status = GONE
             raise GoneError from None
 
-    async def refuse(self, refusal: Refusal) -> None:
-        """Send an error; of a body that there is no room for, some more is read and dropped for a moment.
+    async def fail(self, error: Exception) -> None:
+        """Answer an error, unless an answer has begun.
 
-        A connection that is closed while the client sends is reset, and the client would never see the answer.
+        Of a body that there is no room for, some more is read and dropped for a moment: a connection that is closed
+        while the client sends is reset, and the client would never see the answer.
         """
+        refusal = failures.of(error)
+        if refusal.status in (500, 507):
+            logs.crash("error", error)
+        if self.status:
+            return
         self.leave()
         content = refusal.content()
         coming = refusal.status in (413, 503) and not self._has_come
@@ -240,14 +239,11 @@ class Visit:
         await self.send({"type": "http.response.start", "status": refusal.status, "headers": raw})
         await self.send({"type": "http.response.body", "body": content, "more_body": coming})
         if coming:
+            n_bytes = 4 * self._settings.max_body_bytes
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(DRAIN_SECONDS):
-                    await self._drain(4 * self._settings.max_body_bytes)
+                    while coming and n_bytes > 0:
+                        message = await self._receive()
+                        n_bytes -= len(message.get("body", b""))
+                        coming = bool(message.get("more_body", False))
             await self.send({"type": "http.response.body", "body": b"", "more_body": False})
-
-    async def _drain(self, n_bytes: int) -> None:
-        more = True
-        while n_bytes > 0 and more:
-            message = await self._receive()
-            n_bytes -= len(message.get("body", b""))
-            more = bool(message.get("more_body", False))

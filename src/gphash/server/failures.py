@@ -2,7 +2,6 @@
 
 import errno
 import json
-from collections.abc import Mapping
 
 from gphash.collection.records import KnownItemError, NoPictureError, UnknownItemError
 from gphash.data.pictures import PictureError, TooManyPixelsError
@@ -14,15 +13,10 @@ class Refusal(Exception):  # noqa: N818, an answer more than an error
     """A request that is answered with an error; `code` is for programs, `argument` names the one that is wrong."""
 
     def __init__(
-        self,
-        status: int,
-        code: str,
-        message: str,
-        argument: str | None = None,
-        headers: Mapping[str, str] | None = None,
+        self, status: int, code: str, message: str, argument: str | None = None, headers: dict[str, str] | None = None
     ) -> None:
         super().__init__(message)
-        self.status, self.headers = status, dict(headers or {})
+        self.status, self.headers = status, headers or {}
         self._error = {"code": code, "message": message, "argument": argument}
 
     def content(self) -> bytes:

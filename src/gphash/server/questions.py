@@ -1,4 +1,4 @@
-"""What clients may ask: bodies of requests, read within limits of size, taken apart, and checked by pydantic."""
+"""What clients may ask: bodies of requests, read within limits, taken apart, checked by pydantic, and described."""
 
 import re
 from collections.abc import AsyncGenerator
@@ -12,6 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from gphash.index.rankings import RANKINGS
 from gphash.server.failures import GoneError, Refusal, too_large, wrong
+from gphash.server.settings import ServiceSettings
 
 JSON, FORM = "application/json", "multipart/form-data"
 PLAIN = re.compile(r"0|-?[1-9][0-9]{0,19}")
@@ -130,7 +131,7 @@ async def read(request: Request, max_bytes: int) -> bytes:
 
 
 async def form_of(request: Request, body: bytes) -> tuple[bytes, dict[str, str]]:
-    """The whole body, as a form: the content of its file `picture`, and all other fields by name."""
+    """The whole body, as a form: the content of its file `picture`, and all other fields by name, unless empty."""
 
     async def stream() -> AsyncGenerator[bytes, None]:
         yield body
@@ -152,7 +153,7 @@ async def form_of(request: Request, body: bytes) -> tuple[bytes, dict[str, str]]
         found[name] = part
     if not isinstance(picture := found.pop("picture", None), bytes):
         raise wrong("picture: the form has no file of this name.", "picture")
-    return picture, found
+    return picture, {name: value for name, value in found.items() if value != ""}
 
 
 def from_json(kind: type[Q], body: bytes, width: int, max_rows: int = 1) -> Q:
@@ -161,41 +162,61 @@ def from_json(kind: type[Q], body: bytes, width: int, max_rows: int = 1) -> Q:
         given = pydantic_core.from_json(body)
     except ValueError as error:
         raise Refusal(400, "malformed_json", f"the body is no JSON: {error}.") from None
+    rows: list[list[Any]] = []
     if isinstance(given, dict):
         for name in given:
             if name not in kind.model_fields:
                 raise wrong(f"{name[:100]}: there is no such field.", name[:100])
         if isinstance(features := given.get("features"), list):
-            rows = [row for row in features if isinstance(row, list)]
-            if len(rows) > max_rows:
-                raise wrong(f"features: there are {len(rows)} rows; give at most {max_rows}.", "features")
-            check_width([row for row in rows or [features] if len(row) > width], width)
-    return _checked(kind, given)
+            rows = [row for row in features if isinstance(row, list)] or [features]
+    if len(rows) > max_rows:
+        raise wrong(f"features: there are {len(rows)} rows; give at most {max_rows}.", "features")
+    _check_width([row for row in rows if len(row) > width], width)
+    question = checked(kind, given)
+    _check_width(rows, width)
+    return question
 
 
-def from_form(kind: type[Q], fields: dict[str, str]) -> Q:
-    """Check the fields of a form; empty ones count as absent."""
-    return _checked(kind, {name: value for name, value in fields.items() if value != ""})
-
-
-def check_width(rows: list[list[Any]], width: int) -> None:
-    """Refuse rows that the model does not take."""
+def _check_width(rows: list[list[Any]], width: int) -> None:
     for row in rows:
         if len(row) != width:
             raise wrong(f"features: a row has {len(row)} numbers; the model takes {width}.", "features")
 
 
-def _checked(kind: type[Q], given: Any) -> Q:
+def checked(kind: type[Q], given: Any) -> Q:
+    """A question that can be answered."""
     try:
         return kind.model_validate(given)
     except ValidationError as error:
-        raise _refusal(error) from None
+        # The first fault, without what the client sent.
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        raise refusal(first["msg"], first["loc"]) from None
 
 
-def _refusal(error: ValidationError) -> Refusal:
-    """The first fault, without what the client sent."""
-    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    text, place = first["msg"].removeprefix("Value error, "), first["loc"]
+def refusal(message: str, place: tuple[int | str, ...]) -> Refusal:
+    """What pydantic says of a value, and where that is."""
     argument = str(place[0])[:100] if place else None
     where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}"[:100] for part in place).removeprefix(".")
+    text = message.removeprefix("Value error, ")
     return wrong(f"{where}: {text}." if where else f"{text}.", argument)
+
+
+def bodies(settings: ServiceSettings, width: int) -> dict[str, dict[str, Any]]:
+    """For a route by name: the two kinds of body that it takes, with rows of so many features."""
+    kinds = (SearchJson, EncodeJson, ItemJson)
+    forms = (SearchForm, EncodeForm, ItemForm)
+    search, encode, item = taken = [kind.model_json_schema() for kind in kinds]
+    by_picture, *_ = by_form = [kind.model_json_schema() for kind in forms]
+    for schema in (search, by_picture):
+        schema["properties"]["k"]["maximum"] = settings.max_k
+    rows = encode["properties"]["features"]
+    rows["maxItems"] = settings.max_rows
+    for row in (search["properties"]["features"]["anyOf"][0], item["properties"]["features"], rows["items"]):
+        row["minItems"] = row["maxItems"] = width
+    found = {}
+    for name, json, form in zip(("search", "encode", "item"), taken, by_form, strict=True):
+        form["properties"] = {"picture": {"type": "string", "format": "binary"}, **form.get("properties", {})}
+        form["required"] = ["picture"]
+        content = {JSON: {"schema": json}, FORM: {"schema": form}}
+        found[name] = {"requestBody": {"required": True, "content": content}}
+    return found

@@ -15,7 +15,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from gphash.server import logs
-from gphash.server.settings import ServiceSettings, check
+from gphash.server.settings import ServiceSettings
 
 if TYPE_CHECKING:
     from gphash.server.app import Application
@@ -67,7 +67,6 @@ def run(
     import uvicorn
 
     settings = settings or ServiceSettings()
-    check(settings)
     received: list[int] = []
     with _deaf_to_hangups():
         app = create_app(path, settings)

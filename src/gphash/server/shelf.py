@@ -63,10 +63,6 @@ class Shelf:
             if not await self.reload("files changed"):
                 failed, due = found, loop.time() + delay
 
-    def close(self) -> None:
-        """Let another writer have the files."""
-        self.collection.close()
-
     def _open(self) -> Collection:
         chosen = self._settings
         return Collection.open(self._path, model=chosen.model, writable=chosen.writable, pictures=chosen.pictures)

@@ -54,11 +54,6 @@ class Signatures:
         """Number of rows."""
         return len(self.masks)
 
-    @property
-    def classes(self) -> NDArray[np.uint64] | None:
-        """Class of every row, [n]; None for tags."""
-        return self.masks[:, 0] if self.exact else None
-
     def check_teaches(self) -> None:
         """Refuse labels or tags by which all rows are alike, or none."""
         masks = self.masks
@@ -99,7 +94,6 @@ class PairGraph:
 
     form = "pairs"
     complete = False
-    classes = None
 
     @property
     def owners(self) -> Indices:

@@ -20,19 +20,11 @@ from gphash.supervision.similarity import Pairs, Signatures, Supervision
 
 
 class Kind(NamedTuple):
-    """One kind of supervision.
+    """One kind of supervision."""
 
-    words
-        What errors call it.
-    owns
-        Whether y is meant as this kind.
-    check
-        Makes labels, tags or pairs of y, the number of rows, and whether pairs are balanced; an error says what is
-        wrong with y.
-    """
-
-    words: str
-    owns: Callable[[Any], bool]
+    words: str  # what errors call it
+    owns: Callable[[Any], bool]  # whether y is meant as this kind
+    # Makes labels, tags or pairs of y, the number of rows, and whether pairs are balanced; an error says what is wrong.
     check: Callable[[Any, int, bool], Supervision]
 
 
