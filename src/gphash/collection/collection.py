@@ -238,7 +238,7 @@ class Collection:
 
     def search(
         self,
-        query: Query | ArrayLike,
+        query: Query | Sequence[Query] | ArrayLike,
         k: int = 10,
         *,
         where: str | None = None,
@@ -252,8 +252,8 @@ class Collection:
         Parameters
         ----------
         query
-            What `query` gave, or one row [d]; or rows [n, d], and then the answer has a list for each. An item that is
-            the query is left out.
+            What `query` gave, or one row [d]; or several queries, or rows [n, d], and then the answer has a list for
+            each. An item that is the query is left out.
         k
             How many at most.
         where, params
@@ -269,23 +269,25 @@ class Collection:
         Returns
         -------
         list of Hit
-            Or, for rows [n, d], n such lists.
+            Or, for several queries or rows, such a list for each.
         """
         k = arguments.whole("k", k, 1)
         radius = None if radius is None else arguments.whole("radius", radius, 0)
         if label is not None:
             arguments.check_label(label, self.classes)
         condition = arguments.condition(where, params, self.layout)
-        one = isinstance(query, Query) or np.ndim(query) == 1
-        queries = self._queries(query, ranking)
+        several = isinstance(query, list) and bool(query) and isinstance(query[0], Query)
+        one = isinstance(query, Query) or (not several and np.ndim(query) == 1)  # type: ignore[arg-type]
+        queries = self._queries(query if several or not isinstance(query, Query) else [query], ranking)
         found = self._steady(lambda: self._find(queries, k, condition, label, ranking, radius))
         return found[0] if one else found
 
     def _queries(self, query: Any, ranking: str) -> list[Query]:
         uncertain = RANKINGS.find(ranking, "ranking").needs == "probabilities"
-        if isinstance(query, Query):
-            arguments.check_ranking(ranking, query, self.model, self.hidden_folder)
-            return [query]
+        if isinstance(query, list) and query and isinstance(query[0], Query):
+            for each in query:
+                arguments.check_ranking(ranking, each, self.model, self.hidden_folder)
+            return query
         rows = self.model.check_rows(query if np.ndim(query) == 2 else np.asarray(query)[None], "query")
         if not uncertain:
             return [Query(code, None) for code in self.model.encode(rows)]
