@@ -55,9 +55,7 @@ def main() -> None:
             for name, narrowed in (("collection, with items", {}), ("  1 in 1,000 items by where", RARE)):
                 found = rows_of(name, collection_search(collection, narrowed), queries, args.rounds)
                 if not narrowed:
-                    print(
-                        f"{'  limit: 1.2 x the index + 200':34s} {1.2 * alone[0] + 200:12.0f} {1.2 * alone[1] + 200:12.0f}"
-                    )
+                    limit("1.2 x the index + 200", *(1.2 * one + 200 for one in alone))
                     plain = found
             limit("3 x without where", *(3 * one for one in plain))
             fresh_filter(collection, queries[0])
