@@ -112,7 +112,7 @@ def test_a_back_end_from_outside_is_opened_by_its_name(monkeypatch):
         np.testing.assert_equal(other.search(PACKED[:4], 7), index.search(PACKED[:4], 7))
         np.testing.assert_equal(other.search_expected(chances, 7), index.search_expected(chances, 7))
         np.testing.assert_equal(other.within(PACKED[:4], 3), index.within(PACKED[:4], 3))
-        assert list(other.probe(chances[0])) == list(index.probe(chances[0]))
+        assert list(other.iterate(chances[0])) == list(index.iterate(chances[0]))
         with pytest.raises(ValueError, match="k=-1"):
             other.search(PACKED[:4], -1)
 

@@ -179,7 +179,7 @@ def test_wrong_probabilities(index, chances):
 )
 def test_wrong_probabilities_to_probe(index, chances):
     with pytest.raises(ValueError, match="probabilities"):
-        next(index.probe(chances))
+        next(index.iterate(chances))
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_wrong_filters(index, allowed, message):
         lambda: index.search(PACKED[:1], allowed=allowed),
         lambda: index.within(PACKED[:1], allowed=allowed),
         lambda: index.search_expected(CHANCES, allowed=allowed),
-        lambda: next(index.probe(CHANCES[0], allowed=allowed)),
+        lambda: next(index.iterate(CHANCES[0], allowed=allowed)),
     ):
         with pytest.raises(ValueError, match=re.escape(message)):
             ask()

@@ -109,7 +109,7 @@ def test_an_opened_index_searches_in_its_file(path):
     ]:
         for a, b in zip(found, wanted, strict=True):
             np.testing.assert_array_equal(a, b)
-    assert list(opened.probe(chances[0])) == list(index.probe(chances[0]))
+    assert list(opened.iterate(chances[0])) == list(index.iterate(chances[0]))
     assert sorted(file.name for file in path.parent.iterdir()) == ["items.index"]
 
 

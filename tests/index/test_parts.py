@@ -81,7 +81,7 @@ def test_it_has_what_an_index_has(made):
         parted.search(query, allowed=Where(labels, 1)), whole.search(query, allowed=Where(labels, 1))
     )
     chances = np.random.default_rng(0).random(13)
-    assert list(parted.probe(chances)) == list(whole.probe(chances))
+    assert list(parted.iterate(chances)) == list(whole.iterate(chances))
     with parted as opened:
         opened.save(folder / "one.index")
     np.testing.assert_equal(HammingIndex.open(folder / "one.index").items(), whole.items())

@@ -65,7 +65,7 @@ def assert_as_brute_force(index, bits, ids, queries, chances, k, radius, **filte
     for row, chance in enumerate(chances):
         wanted = reference.expected_ranking(bits, ids, chance)
         assert_expected(expected.ids[row], expected.distances[row], wanted, k)
-        probed = list(index.probe(chance, **filtered))
+        probed = list(index.iterate(chance, **filtered))
         assert_expected([number for number, _ in probed], [distance for _, distance in probed], wanted, len(ids))
         assert all(type(number) is int and type(distance) is float for number, distance in probed)
 
@@ -147,7 +147,7 @@ def test_equal_codes_come_in_the_order_of_their_ids(n_bits):
     for found in (index.search(packed[:1], 50), index.search_expected(packing.unpack(packed[:1], n_bits), 50)):
         assert found.ids[0].tolist() == list(range(-200, -150))
         assert not found.distances.any()
-    assert [number for number, _ in itertools.islice(index.probe(np.full(n_bits, 0.5)), 5)] == [*range(-200, -195)]
+    assert [number for number, _ in itertools.islice(index.iterate(np.full(n_bits, 0.5)), 5)] == [*range(-200, -195)]
     assert index.within(packed[:1], 0).ids.tolist() == sorted(ids.tolist())
 
 
@@ -158,8 +158,8 @@ def test_an_empty_index(n_bits):
     assert index.search(queries).ids.shape == index.rank(queries).ids.shape == (3, 0)
     assert index.search_expected(np.full((3, n_bits), 0.5)).distances.shape == (3, 0)
     assert index.within(queries, n_bits).offsets.tolist() == [0, 0, 0, 0]
-    assert list(index.probe(np.full(n_bits, 0.5))) == []
-    assert list(index.probe(np.zeros(n_bits), allowed=set())) == []
+    assert list(index.iterate(np.full(n_bits, 0.5))) == []
+    assert list(index.iterate(np.zeros(n_bits), allowed=set())) == []
     assert index.remove([1, 2]) == len(index) == len(index.ids) == 0
     assert index.stats()[:4] == (0, 0, 0, 0.0)
     assert "0 items" in repr(index)
@@ -290,7 +290,7 @@ def test_far_ids():
     index.add(packed[:2], [2**62 + 1, -(2**62) - 1])
     wanted = sorted([*ids.tolist(), 2**62 + 1, -(2**62) - 1])
     assert index.rank(packed[:1]).ids[0].tolist() == index.ids.tolist() == wanted
-    assert [number for number, _ in index.probe(np.zeros(16))] == wanted
+    assert [number for number, _ in index.iterate(np.zeros(16))] == wanted
     assert index.search(packed[:1], 8, allowed={2**63 - 1, -(2**63), 4}).ids[0].tolist() == [-(2**63), 2**63 - 1]
     assert index.search(packed[:1], 8, allowed=np.array([2**63], np.uint64)).ids.shape == (1, 0)
     assert index.remove(wanted[:3]) == 3
@@ -343,7 +343,7 @@ def test_probing_one_by_one(n_bits):
     chances = np.where(bits[0], 0.95, 0.02)
     wanted = reference.expected_ranking(bits, range(500), chances)
     for stop in (0, 1, 2, 50, 500):
-        probed = list(itertools.islice(index.probe(chances), stop))
+        probed = list(itertools.islice(index.iterate(chances), stop))
         assert_expected([number for number, _ in probed], [distance for _, distance in probed], wanted, stop)
 
 
@@ -352,13 +352,13 @@ def test_probing_goes_on_with_the_items_of_its_beginning(n_bits):
     bits = some_bits(19, 300, n_bits)
     index = HammingIndex.build(packing.pack(bits), n_bits=n_bits)
     chances = np.where(bits[0], 0.9, 0.1)
-    wanted = list(index.probe(chances))
-    probed = index.probe(chances)
+    wanted = list(index.iterate(chances))
+    probed = index.iterate(chances)
     index.remove([0, 7])
     assert list(probed) == wanted
-    assert len(list(index.probe(chances))) == 298
+    assert len(list(index.iterate(chances))) == 298
     with pytest.raises(ValueError, match="outside of 0 to 1"):
-        index.probe(np.full(n_bits, 2.0))
+        index.iterate(np.full(n_bits, 2.0))
 
 
 @pytest.mark.parametrize("change", [lambda i: i.add(np.zeros((1, 2), np.uint8), [99]), lambda i: i.remove([3])])
@@ -372,7 +372,7 @@ def test_a_stale_filter_is_refused(change):
         lambda: index.search(query, allowed=allowed),
         lambda: index.search_expected(np.zeros((1, 16)), allowed=allowed),
         lambda: index.within(query, allowed=allowed),
-        lambda: next(index.probe(np.zeros(16), allowed=allowed)),
+        lambda: next(index.iterate(np.zeros(16), allowed=allowed)),
         lambda: index.filter(allowed),
     ):
         with pytest.raises(ValueError, match="filter of another state"):

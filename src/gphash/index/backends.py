@@ -19,7 +19,7 @@ from gphash.index.contents import Allowed, Filter, Where
 from gphash.index.rankings import EXPECTED, HAMMING, RANKINGS, Ranking
 from gphash.registry import Registry
 
-FIRST, GROWTH = 64, 8  # items that probing asks for at first, and how many times as many each time after
+FIRST, GROWTH = 64, 8  # items that iterating asks for at first, and how many times as many each time after
 
 
 class Neighbours(NamedTuple):
@@ -186,7 +186,7 @@ class Index(ABC):
         """All items for every query, ordered by (Hamming distance, id); options as for `search`."""
         return self.search(packed, checks.LAST, **options)
 
-    def probe(
+    def iterate(
         self, probabilities: ArrayLike, *, allowed: Allowed | None = None, model: Any = None, **narrowed: Any
     ) -> Iterator[tuple[int, float]]:
         """Yield items of one query, nearest first by expected distance, until the caller stops.
@@ -205,9 +205,9 @@ class Index(ABC):
         checks.probabilities(chances, self.n_bits)
         if not isinstance(allowed, Filter | Where | None):
             allowed = checks.as_sequence(allowed)  # an iterator would be empty the second time
-        return self._snapshot()._probed(chances, allowed=allowed, **narrowed)
+        return self._snapshot()._iterated(chances, allowed=allowed, **narrowed)
 
-    def _probed(self, chances: NDArray[Any], **narrowed: Any) -> Iterator[tuple[int, float]]:
+    def _iterated(self, chances: NDArray[Any], **narrowed: Any) -> Iterator[tuple[int, float]]:
         told, k = (-np.inf, 0), FIRST
         while True:
             found = self.search_expected(chances, k, n_jobs=1, **narrowed)

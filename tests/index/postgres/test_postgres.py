@@ -59,7 +59,7 @@ def assert_alike(store, index, queries, chances, ks, radii, **filtered):
     for radius in radii:
         assert_same(store.within(queries, radius, **filtered), index.within(queries, radius))
     assert_same(store.rank(queries, **filtered), index.rank(queries))
-    assert list(store.probe(chances[0], **filtered)) == list(index.probe(chances[0]))
+    assert list(store.iterate(chances[0], **filtered)) == list(index.iterate(chances[0]))
 
 
 @pytest.fixture
@@ -459,8 +459,8 @@ def test_wrong_arguments(conninfo, name):
             lambda one: one.search_expected(np.full((1, 11), 0.5)),
             lambda one: one.search_expected(np.full((1, 12), np.nan)),
             lambda one: one.search_expected(np.full((1, 12), 0.5), model="other"),
-            lambda one: one.probe(np.full((1, 12), 0.5)),
-            lambda one: one.probe(np.full(12, 2)),
+            lambda one: one.iterate(np.full((1, 12), 0.5)),
+            lambda one: one.iterate(np.full(12, 2)),
             lambda one: one.add(packed, [7, 8, 8]),
             lambda one: one.add(packed, [7, 8]),
             lambda one: one.add(packed, [7, 8, 2**63]),
