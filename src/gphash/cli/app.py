@@ -177,7 +177,7 @@ def usage() -> Iterator[None]:
         yield
     except DataError:
         raise
-    except ValueError as error:
+    except (ValueError, FileExistsError) as error:
         raise typer.BadParameter(str(error)) from error
 
 

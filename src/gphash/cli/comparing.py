@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Exit, Option
 
-from gphash.cli import app, options, outputs, searching, shown, training
+from gphash.cli import app, collecting, options, outputs, shown, training
 from gphash.cli.options import DataDir, Seed, Set, Threads, output, whole
 from gphash.data.known import data_sets
 from gphash.hashers import methods
@@ -120,26 +120,26 @@ def demo(folder: DemoOutput = Path("gphash-demo"), random_state: Seed = 0, n_job
     """
     from gphash.collection.collection import Collection
 
-    model, report, index = folder / "digits.gph", folder / "report.json", folder / "digits.index"
+    model, report, place = folder / "digits.gph", folder / "report.json", folder / "digits.gphash"
     if outputs.folder(folder).exists():
-        for path, kind in ((model, "model"), (report, "report"), (index, "index")):
+        for path, kind in ((model, "model"), (report, "report")):
             outputs.file(path, kind)
     folder.mkdir(exist_ok=True)
     # The commands themselves, without what is done once around a command.
-    fit, evaluate, build = (inspect.unwrap(one) for one in (training.fit, training.evaluate, searching.index))
+    fit, evaluate, build = (inspect.unwrap(one) for one in (training.fit, training.evaluate, collecting.index))
     try:
         fit("digits:train", 16, path=model, option=["n_inducing=300"], random_state=random_state, n_jobs=n_jobs)
     finally:
         if not any(folder.iterdir()):
             folder.rmdir()
     evaluate(model, "digits:test", path=report, n_jobs=n_jobs)
-    build(model, "digits", path=index, n_jobs=n_jobs)
-    with Collection.open(index) as collection:
+    build(model, "digits", path=place, replace=True, n_jobs=n_jobs)
+    with Collection.open(place) as collection:
         # The page's first search would compile what this one does.
         for ranking in ("hamming", "expected"):
-            collection.search(collection.query(id=0), ranking=ranking)
+            collection.search(collection.query(key=0), ranking=ranking)
     # An environment that is not activated is named.
     called, found = Path(sys.argv[0]), shutil.which("gphash")
     known = called.stem != "gphash" or (found is not None and Path(found).resolve() == called.resolve())
     shown.say("See it in the browser:")
-    shown.say(f"  {shlex.join(['gphash' if known else str(called), 'serve', str(index)])}", "bold")
+    shown.say(f"  {shlex.join(['gphash' if known else str(called), 'serve', str(place)])}", "bold")

@@ -14,18 +14,37 @@ if TYPE_CHECKING:
 
 MISSING = 10  # missing files that are named
 
-FILE = "A model, index, checkpoint, report, codes or cache; or a folder of codes or indexes of blocks."
+FILE = "A collection, a model, index, checkpoint, report, codes or cache; or a folder of codes of blocks."
 DATA = f"{options.DATA} If not given, the known data sets are listed."
 Data = Annotated[str | None, Argument(metavar="DATA", help=DATA, autocompletion=options.complete_data)]
 
 
-@app.command("gphash info digits-16.gph", "gphash info /shared/index")
-def info(file: Annotated[Path, Argument(metavar="FILE", help=FILE)]) -> None:
-    """Explain a file that gphash has written.
+@app.command("gphash info digits-16.gph", "gphash info photos.gphash")
+def info(file: Annotated[str, Argument(metavar="FILE", help=FILE)]) -> None:
+    """Explain what gphash has written.
 
-    Only the header is read; gphash verifies the content whenever it uses a file.
+    Of a file, only the header is read; gphash verifies the content whenever it uses a file.
     """
-    shown.answer(_parts(file) if file.is_dir() else _explained(file))
+    from gphash.collection import manifest
+
+    if "://" in file or manifest.is_collection(file):
+        shown.answer(_collection(file))
+    else:
+        shown.answer(_codes_of_blocks(Path(file)) if Path(file).is_dir() else _explained(Path(file)))
+
+
+def _collection(place: str) -> dict[str, Any]:
+    """What a collection holds."""
+    from gphash.collection.collection import Collection
+
+    with Collection.open(place) as collection:
+        stats, layout = collection.index.stats(), collection.layout
+        told: dict[str, Any] = {"collection": options.hidden(place), "name": collection.name, "items": stats.n_items}
+        told |= {"bits": collection.n_bits, "codes": stats.n_codes, "largest_bucket": stats.largest_bucket}
+        told |= {"keys": layout.keys, "columns": collection.columns, "classes": collection.classes}
+        told |= {"pictures": collection.has_pictures, "method": collection.model.method}
+        told["descriptor"] = None if collection.descriptor is None else collection.descriptor.to_meta()
+        return told | {"model": collection.model.fingerprint}
 
 
 @app.command("gphash data", "gphash data digits:test", "gphash data photos/", "gphash data /shared/blocks")
@@ -34,13 +53,14 @@ def data(data: Data = None, descriptor: Describe = None, n_jobs: Threads = -1, d
 
     The list says where each is looked for, and whether it is there; nothing is downloaded for it.
     """
-    from gphash.index import parts
+    from gphash.collection import bulk, manifest
 
     if data is None:
         _list(data_dir)
         return
-    if not options.is_known(data) and parts.is_folder_of_parts(Path(data).expanduser()):
-        raise ValueError(f"{data!r} holds what gphash made of a folder of blocks; gphash info {data} explains it.")
+    place = Path(data).expanduser()
+    if not options.is_known(data) and (bulk.has_plan(place) or manifest.is_collection(place)):
+        raise ValueError(f"{data!r} is what gphash made; gphash info {data} explains it.")
     told = _blocks(data) if options.has_blocks(data) else _rows(data, data_dir, n_jobs, descriptor)
     if not shown.answer(told, ""):
         return
@@ -110,7 +130,6 @@ def _explained(path: Path) -> dict[str, Any]:
     """Everything that is known of a file of ours."""
     from gphash import container, schema
     from gphash.data.descriptors import cache
-    from gphash.index import journal
 
     with open(path, "rb") as file:
         magic = file.read(8)
@@ -119,13 +138,8 @@ def _explained(path: Path) -> dict[str, Any]:
         described = container.describe(path)
         with schema.reading(path):
             found = _container(described)
-        if described.kind == "index":
-            beside = [path.with_name(path.name + suffix) for suffix in (".items", ".journal", ".added")]
-            found["beside"] = [one.name for one in beside if one.exists()]
     elif path.name == cache.FILE:
         found = {"kind": "descriptors", "remark": "a cache of picture descriptors; it may be removed"}
-    elif magic == journal.MAGIC:
-        found = {"kind": "journal", "remark": f"changes to {path.with_suffix('').name} since it was written"}
     elif (codes := outputs.codes_in(path)) is not None:
         found = _codes(path, codes)
     elif magic.lstrip()[:1] == b"{":
@@ -159,17 +173,17 @@ def _container(described: "Description") -> dict[str, Any]:
 
 def _codes(path: Path, codes: Any) -> dict[str, Any]:
     """Codes of rows, or of a block if a manifest beside the file names it."""
-    from gphash.index import parts
+    from gphash.collection import bulk
 
     archive = not hasattr(codes, "shape")
     n_rows, n_bytes = (codes["codes"] if archive else codes).shape
     told = {"kind": "codes", "rows": n_rows, "bytes_per_row": n_bytes, "probabilities": archive}
-    if not archive and parts.is_folder_of_parts(path.parent):
-        manifest = parts.read_manifest(path.parent)
-        for block in manifest.blocks:
+    if not archive and bulk.has_plan(path.parent):
+        plan = bulk.read_plan(path.parent)
+        for block in plan.blocks:
             if block.file == path.name:
-                told |= {"kind": f"{manifest.kind} of a block", "block": block.name, "first_row": block.start}
-                told |= {"bits": manifest.n_bits, "model": manifest.model}
+                told |= {"kind": f"{plan.kind} of a block", "block": block.name, "first_row": block.start}
+                told |= {"bits": plan.n_bits, "model": plan.model}
     return told
 
 
@@ -188,27 +202,26 @@ def _report(path: Path) -> dict[str, Any]:
     return told | {"queries": found.get("protocol", {}).get("queries"), "map": precision}
 
 
-def _parts(folder: Path) -> dict[str, Any]:
+def _codes_of_blocks(folder: Path) -> dict[str, Any]:
     """A folder with a file for every block of a table."""
+    from gphash.collection import bulk
     from gphash.container import FormatError
     from gphash.data import blocks
-    from gphash.index import parts
 
-    if not parts.is_folder_of_parts(folder):
+    if not bulk.has_plan(folder):
         what = "blocks" if blocks.is_folder_of_blocks(folder) else "pictures"
         raise ValueError(f"{str(folder)!r} is a folder; gphash data {folder} describes a folder of {what}.")
-    manifest = parts.read_manifest(folder)
-    files = [parts.MODEL, *(block.file for block in manifest.blocks)]
+    plan = bulk.read_plan(folder)
+    files = [bulk.MODEL, *(block.file for block in plan.blocks)]
     there = [folder / name for name in files[1:] if (folder / name).is_file()]
     missing = [name for name in files if not (folder / name).is_file()]
-    if manifest.finished and missing:
-        command = {"codes": "encode", "index": "index"}[manifest.kind]
+    if plan.finished and missing:
         raise FormatError(
             f"{str(folder)!r} is not whole: {len(missing):,} of {len(files):,} files are missing "
-            f"({shown.some(missing, MISSING, ' and {} more')}); run the same gphash {command} again, which makes them."
+            f"({shown.some(missing, MISSING, ' and {} more')}); run the same gphash encode again, which makes them."
         )
     told: dict[str, Any] = {"folder": str(folder), "bytes": sum(path.stat().st_size for path in there)}
-    told |= {"kind": f"{manifest.kind} of a folder of blocks", "finished": manifest.finished}
-    told |= {"rows": manifest.n_rows, "bits": manifest.n_bits, "files": len(manifest.blocks), "files_there": len(there)}
-    told |= {"model": manifest.model, "source": manifest.source}
-    return told if manifest.finished else told | {"remark": app.AGAIN}
+    told |= {"kind": f"{plan.kind} of a folder of blocks", "finished": plan.finished}
+    told |= {"rows": plan.n_rows, "bits": plan.n_bits, "files": len(plan.blocks), "files_there": len(there)}
+    told |= {"model": plan.model, "source": plan.source}
+    return told if plan.finished else told | {"remark": app.AGAIN}

@@ -15,6 +15,7 @@ from gphash.data.known import data_sets
 from gphash.hashers import methods
 
 if TYPE_CHECKING:
+    from gphash.collection.collection import Collection
     from gphash.data.descriptors.descriptor import Descriptor
     from gphash.data.sources import Source
 
@@ -60,6 +61,30 @@ def settings(given: list[str] | None) -> dict[str, Any]:
             with contextlib.suppress(ValueError):
                 found[name] = kind(value)
     return found
+
+
+def value(word: str) -> Any:
+    """A value of a condition: a number if it looks like one, and a text, without its quotes, if not."""
+    if len(word) > 1 and word[0] == word[-1] == '"':
+        return word[1:-1]
+    for kind in (int, float) if re.fullmatch(r"[-+]?[0-9.]+([eE][-+]?[0-9]+)?", word) else ():
+        with contextlib.suppress(ValueError):
+            return kind(word)
+    return word
+
+
+def key(word: str, collection: "Collection") -> int | str:
+    """The key of an item, of the kind that a collection has."""
+    if collection.layout.keys == "text":
+        return word
+    with contextlib.suppress(BadParameter):
+        return number(word, -(2**63))
+    raise BadParameter(f"{word!r} is no key; the keys of this collection are whole numbers.")
+
+
+def hidden(address: str) -> str:
+    """An address without a password."""
+    return re.sub(r"(//[^/@:]*):[^/@]*@", r"\1@", address)
 
 
 def complete_method(incomplete: str) -> Iterator[str]:
@@ -148,13 +173,13 @@ def output(help: str) -> Any:
 CLUSTER = f"Address of a Dask scheduler to work on its cluster; DATA is {BLOCKS} that all workers can read."
 SET = "A parameter of the method, such as n_inducing=300 or kernel=matern-3/2; repeatable."
 RANKING = "hamming counts differing bits; expected weighs each by how sure the model is of the query's bit."
+PLACE = "A collection: a folder, as gphash index writes it, or postgresql://USER@HOST/DATABASE?collection=NAME."
 THREADS = "Threads; -1 takes all cores. Never changes a result."
 
 Data = Annotated[str, Argument(metavar="DATA", help=DATA, autocompletion=complete_data)]
 Model = Annotated[Path, Argument(metavar="MODEL", help="A model, as gphash fit writes it.")]
-Index = Annotated[Path, Argument(metavar="INDEX", help="An index, as gphash index writes it: a file or a folder.")]
-ModelPath = Annotated[Path | None, Option("--model", help="The model, if it is not where it was.")]
-Pictures = Annotated[Path | None, Option(help="Folder of the pictures, if it is not below the folder of the index.")]
+Place = Annotated[str, Argument(metavar="COLLECTION", help=PLACE)]
+Pictures = Annotated[Path | None, Option(help="Folder of the pictures, if it is not beside the collection.")]
 DataDir = Annotated[Path | None, Option(help="Folder of data sets; if not given, GPHASH_DATA or the user's cache.")]
 Describe = Annotated[str | None, Option("--descriptor", help="How pictures become rows: gist, or bag-of-words.")]
 Cluster = Annotated[str | None, Option("--cluster", metavar="ADDRESS", help=CLUSTER)]

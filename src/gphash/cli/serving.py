@@ -11,7 +11,7 @@ from typing import Annotated
 from typer import Option
 
 from gphash.cli import app, shown
-from gphash.cli.options import Index, ModelPath, Pictures, whole
+from gphash.cli.options import Pictures, Place, whole
 
 READ, WRITE = "GPHASH_READ_TOKEN", "GPHASH_WRITE_TOKEN"
 TOKEN_BYTES = 4096
@@ -25,13 +25,12 @@ Hosts = Annotated[list[str] | None, Option("--allowed-host", help="A name that t
 MaxPixels = Annotated[int, whole("--max-pixels", help="Most pixels of a picture; a JPEG may have twice as many.")]
 
 
-@app.command("gphash serve digits.index --open", interrupted=lambda given: "stopped.", has_json=False)
+@app.command("gphash serve digits.gphash --open", interrupted=lambda given: "stopped.", has_json=False)
 def serve(
-    path: Index,
+    path: Place,
     host: Annotated[str, Option(help="Address to listen at; any but this machine's own needs tokens.")] = "127.0.0.1",
     port: Annotated[int, whole("--port", least=0, most=65535, help="Port to listen at; 0 takes a free one.")] = 8080,
     writable: Annotated[bool, Option("--writable", help="Let items be added and removed.")] = False,
-    model: ModelPath = None,
     pictures: Pictures = None,
     read_token: Annotated[Path | None, Option("--read-token-file", help=TOKEN.format("readers", READ))] = None,
     write_token: Annotated[Path | None, Option("--write-token-file", help=TOKEN.format("writers", WRITE))] = None,
@@ -44,15 +43,17 @@ def serve(
     max_connections: Annotated[int, whole("--max-connections", help="Most clients connected at once.")] = 512,
     open_page: Annotated[bool, Option("--open", help="Open the page in the browser.")] = False,
 ) -> None:
-    """Serve an index: a page, and JSON for programs."""
+    """Serve a collection: a page, and JSON for programs."""
     given = {name: value for name, value in locals().items() if name not in ("path", "open_page")}
     from gphash.server import service
     from gphash.server.settings import ServiceSettings
 
     given |= {"read_token": _token(read_token, READ), "write_token": _token(write_token, WRITE)}
     given |= {"hosts": tuple(hosts) if hosts else None, "log_requests": not shown.manner.quiet}
-    if not path.is_file():
-        raise ValueError(f"there is no index {str(path)!r}; gphash index makes one.")
+    from gphash.collection import manifest
+
+    if "://" not in path and not manifest.is_collection(path):
+        raise ValueError(f"there is no collection {path!r}; gphash index makes one.")
     waiting = threading.Timer(PATIENCE, shown.say, ["getting ready: what is used for the first time is compiled"])
     waiting.daemon = True
 

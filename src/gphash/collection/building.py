@@ -17,6 +17,7 @@ from gphash.collection.columns import Columns
 from gphash.collection.items import Items
 from gphash.collection.manifest import Manifest, PartFile
 from gphash.collection.stores import Location
+from gphash.data import pictures
 from gphash.data.blocks import FolderTable, open_folder
 from gphash.data.dataset import Images, Progress
 from gphash.data.descriptors import descriptor as descriptors
@@ -188,20 +189,36 @@ def _material(X: Any, items: Any, target: Path, model: Model) -> tuple[Material,
         told = columns.read(items, len(rows))
         return Material(target.stem, told, _classes(told), model.descriptor), rows
     descriptors.check_same(model.descriptor, X.descriptor, "model.gph", X.name)
-    said: dict[str, Any] = {} if X.ids is None else {"key": X.ids}
-    said |= _labels(X.y, X.classes, len(X.X)) | getattr(X, "columns", {})
-    home: Path | None = None
+    home = None
+    told = columns.read(said(X, items), len(X.X))
     if X.images is not None and not isinstance(X.images, np.ndarray):
-        home, said["picture"] = _names(X.images, X.folder)
-    told = columns.read(said | columns.lists(items, len(X.X)), len(X.X))
+        home = Path(os.path.abspath(X.folder or os.path.commonpath([os.path.dirname(path) for path in X.images])))
     name = Path(X.name).name or X.name
     return Material(name, told, X.classes or _classes(told), X.descriptor, X.images, home), X.X
 
 
+def said(source: Source, items: Any) -> dict[str, Any]:
+    """What a source, and the user beside it, say of its rows, as columns."""
+    found: dict[str, Any] = {} if source.ids is None else {"key": source.ids}
+    found |= _labels(source.y, source.classes, len(source.X))
+    if source.images is not None and not isinstance(source.images, np.ndarray):
+        found["picture"] = _names(source.images, source.folder)
+    return found | columns.lists(items, len(source.X))
+
+
+def pictures_of(source: Source) -> list[bytes | None]:
+    """The pictures of a source, as contents of files."""
+    if source.images is None:
+        return []
+    if isinstance(source.images, np.ndarray):
+        return [pictures.to_png(image, max(image.shape)) for image in source.images]
+    return [Path(path).read_bytes() for path in source.images]
+
+
 def _of_blocks(table: FolderTable, items: Any, target: Path) -> Material:
     labels = table.labels()
-    said = {} if labels is None else _labels(labels.y, labels.classes, table.n_rows)
-    told = columns.read(said | columns.lists(items, table.n_rows), table.n_rows)
+    known = {} if labels is None else _labels(labels.y, labels.classes, table.n_rows)
+    told = columns.read(known | columns.lists(items, table.n_rows), table.n_rows)
     return Material(target.stem, told, _classes(told) if labels is None else labels.classes)
 
 
@@ -229,14 +246,14 @@ def _classes(told: Columns) -> tuple[str, ...]:
     return tuple(sorted(set(named)))
 
 
-def _names(paths: Any, home: Path | None) -> tuple[Path, list[str | None]]:
-    """The folder of the pictures, and their names in it."""
+def _names(paths: Sequence[Path], home: Path | None) -> list[str]:
+    """Names of pictures in their folder."""
     whole = [os.path.abspath(path) for path in paths]
-    root = os.path.abspath(home or os.path.commonpath(map(os.path.dirname, whole)))
+    root = os.path.abspath(home or os.path.commonpath([os.path.dirname(path) for path in whole]))
     for path in whole:
         if not Path(path).is_relative_to(root):
             raise ValueError(f"images has {path!r}, which is not in the folder {root!r}.")
-    return Path(root), [os.path.relpath(path, root) for path in whole]
+    return [os.path.relpath(path, root) for path in whole]
 
 
 def _encode(

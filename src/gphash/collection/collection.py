@@ -18,6 +18,8 @@ from gphash.collection.records import Bucket, Hit, Item, Picture, Query, Unknown
 from gphash.collection.stores import Location, Store, open_store
 from gphash.data import pictures
 from gphash.data.dataset import Progress
+from gphash.data.descriptors import descriptor as descriptors
+from gphash.data.sources import Source
 from gphash.functions.model import Model
 from gphash.index.rankings import RANKINGS
 
@@ -371,7 +373,7 @@ class Collection:
 
     def add(
         self,
-        X: ArrayLike | None = None,
+        X: Any = None,
         items: Any = None,
         *,
         pictures_of: Sequence[bytes | None] | None = None,
@@ -382,7 +384,7 @@ class Collection:
         Parameters
         ----------
         X
-            Rows [n, d]; if None, the pictures are described.
+            Rows [n, d], or what `gphash.data.sources.read` gives; if None, the pictures are described.
         items
             What is known of them, as for `create`. Keys must be new (KnownKeyError). If they are numbers, they can be
             left out: the next ones that were never used are taken.
@@ -391,23 +393,26 @@ class Collection:
         max_pixels
             A larger picture is refused.
         """
-        contents = list(pictures_of or ())
+        contents, described = list(pictures_of or ()), X is None
+        if isinstance(X, Source):
+            descriptors.check_same(self.model.descriptor, X.descriptor, self.name, X.name)
+            contents, described = building.pictures_of(X), X.images is not None
+            X, items = X.X, building.said(X, items)
+            items.pop("picture", None)
         if X is None and (not contents or None in contents):
             raise ValueError("X=None, and not every item has a picture; give rows, or a picture for each.")
+        for one in contents:
+            if one is not None and X is not None:
+                pictures.check(one, max_pixels)
         if X is None:
-            rows: Any = np.stack([self.describe(one, max_pixels=max_pixels) for one in contents if one is not None])
-        else:
-            rows = self.model.check_rows(X, "X")
-            for one in contents:
-                if one is not None:
-                    pictures.check(one, max_pixels)
-        contents = contents or [None] * len(rows)
-        if len(contents) != len(rows):
-            raise ValueError(f"pictures_of has {len(contents)} entries for {len(rows)} rows; give one for each.")
-        told = columns.fit(columns.read(items, len(rows)), self.layout)
-        codes = [code.tobytes() for code in self.encode(rows)[0]]
+            X = np.stack([self.describe(one, max_pixels=max_pixels) for one in contents if one is not None])
+        codes = [code.tobytes() for code in self.encode(X)[0]]
+        contents = contents or [None] * len(codes)
+        if len(contents) != len(codes):
+            raise ValueError(f"pictures_of has {len(contents)} entries for {len(codes)} rows; give one for each.")
+        told = columns.fit(columns.read(items, len(codes)), self.layout)
         made = [
-            NewRow(key, code, X is None, {name: cells[place] for name, cells in told.values.items()})
+            NewRow(key, code, described, {name: cells[place] for name, cells in told.values.items()})
             for place, (key, code) in enumerate(zip(told.keys or repeat(None), codes, strict=False))
         ]
         numbers = self._store.add(made, contents)
