@@ -107,7 +107,11 @@ class Remembered(HammingIndex):
 TOYS = [
     (KERNELS, "cauchy", Cauchy),
     (DESCRIPTORS, "mean-colour", MeanColour),
-    (METRICS, "depths", Metric("by depth", "", True, "relevant rows at every depth", lambda ties: ties.precisions)),
+    (
+        METRICS,
+        "depths",
+        Metric("by depth", "", True, "relevant rows at every depth", lambda ties: ties.precisions[:, :-1]),
+    ),
     (METRICS, "first", Metric("first tie", "", True, "share of relevant rows in the first tie", share_in_first_tie)),
     (KINDS, "triplets", Kind("Triplets", lambda y: isinstance(y, Triplets), judged)),
     (METHODS, "columns", Columns),
