@@ -9,7 +9,7 @@ from gphash import compiled
 
 
 def test_it_is_said_once(monkeypatch, caplog):
-    monkeypatch.setattr(compiled.word, "said", False)
+    monkeypatch.setattr(compiled.notice, "said", False)
     double = njit(lambda x: x + x)
     with caplog.at_level(logging.INFO, "gphash"):
         assert double(2) == 4

@@ -34,8 +34,6 @@ from tests.server.conftest import serving  # noqa: E402
 class Cauchy(Kernel):
     """A kernel with long tails."""
 
-    name = "cauchy"
-
     def correlation(self, squared):
         return 1 / (1 + squared)
 
@@ -44,7 +42,6 @@ class Cauchy(Kernel):
 class MeanColour(Descriptor):
     """The mean colour of a picture."""
 
-    name = "mean-colour"
     n_features = 3
 
     def describe(self, pixels):
@@ -110,6 +107,11 @@ class Remembered(HammingIndex):
 TOYS = [
     (KERNELS, "cauchy", Cauchy),
     (DESCRIPTORS, "mean-colour", MeanColour),
+    (
+        METRICS,
+        "depths",
+        Metric("by depth", "", True, "relevant rows at every depth", lambda ties: ties.precisions[:, :-1]),
+    ),
     (METRICS, "first", Metric("first tie", "", True, "share of relevant rows in the first tie", share_in_first_tie)),
     (KINDS, "triplets", Kind("Triplets", lambda y: isinstance(y, Triplets), judged)),
     (METHODS, "columns", Columns),

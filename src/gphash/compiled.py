@@ -18,23 +18,23 @@ jit: Any = partial(njit, nogil=True, cache=True)
 log = logging.getLogger(__name__)
 
 
-class Word(event.Listener):
-    """Says once that something is being compiled, which is not the case for what is on disk."""
+class CompilationNotice(event.Listener):
+    """Logs a message on the first compilation; what is loaded from disk is not compiled."""
 
     said = False
 
     def on_start(self, event: Any) -> None:
-        """Hear of the first."""
+        """Log the message, once."""
         if not self.said:
             self.said = True
-            log.info("compiling for this machine; every part is compiled once, when it is first used, in seconds")
+            log.info("compiling for this machine; this takes a few seconds and happens once")
 
     def on_end(self, event: Any) -> None:
-        """Nothing to say."""
+        """Do nothing."""
 
 
-word = Word()
-event.register("numba:compile", word)  # type: ignore[no-untyped-call]
+notice = CompilationNotice()
+event.register("numba:compile", notice)  # type: ignore[no-untyped-call]
 
 
 @intrinsic

@@ -106,7 +106,7 @@ def _machine() -> str:
 
 
 def check_replaceable(path: str | os.PathLike[str], kind: str, is_one: Callable[[Path], bool]) -> None:
-    """Refuse to write a kind of file over something else; nothing, or an empty file, is in nobody's way."""
+    """Refuse to write a kind of file over something else; nothing, or an empty file, may be replaced."""
     there = Path(path)
     if not there.exists() or there.is_dir():  # folders are refused by `replacing`
         return

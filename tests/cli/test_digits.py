@@ -151,6 +151,9 @@ def test_info_explains_every_file(made, tmp_path):
     assert "model\n" in found
     assert "fingerprint" in found
     answer = told("info", made / "digits-8.gph", cwd=tmp_path)
+    assert answer["sweeps"] > 1
+    assert answer["training_seconds"] > 0
+    assert -0.7 < answer["leave_one_out_score"] < 0
     assert answer["fingerprint"] == load(made / "digits-8.gph").fingerprint_
     assert (answer["method"], answer["bits"]) == ("gph", 8)
     index = told("info", made / "digits.index", cwd=tmp_path)

@@ -141,7 +141,7 @@ def test_an_unforeseen_error_asks_for_a_report(here, monkeypatch):
     monkeypatch.setattr("gphash.data.sources.read", lambda *_: {}["key"])
     found = inside("data", "digits")
     assert found.exit_code == 1
-    assert found.stderr == "gphash: KeyError: 'key' (not expected: run it with --debug, and report what that shows)\n"
+    assert found.stderr == "gphash: KeyError: 'key' (unexpected; run it again with --debug, and report the output)\n"
     assert isinstance(inside("data", "digits", "--debug").exception, KeyError)
 
 

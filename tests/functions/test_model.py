@@ -40,7 +40,7 @@ def test_it_is_the_estimators_function(folder, name):
     if found.has_probabilities:
         np.testing.assert_array_equal(found.bit_probabilities(TEST), hasher.bit_probabilities(TEST))
     else:
-        with pytest.raises(ValueError, match="has no probabilities"):
+        with pytest.raises(ValueError, match="gives no bit probabilities"):
             found.bit_probabilities(TEST)
 
 

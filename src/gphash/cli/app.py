@@ -190,7 +190,7 @@ def _told(error: Exception, given: Mapping[str, Any], worded: Callable[[object],
         return f"there is not enough memory{advice}{', or a smaller n_inducing by --set' if 'option' in given else ''}."
     if isinstance(error, ValueError | OSError | ImportError) or type(error).__module__.startswith("gphash."):
         return worded(error)
-    return f"{type(error).__name__}: {worded(error)} (not expected: run it with --debug, and report what that shows)"
+    return f"{type(error).__name__}: {worded(error)} (unexpected; run it again with --debug, and report the output)"
 
 
 def _show_version(asked: bool) -> None:

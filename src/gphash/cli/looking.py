@@ -61,7 +61,7 @@ def data(data: Data = None, descriptor: Describe = None, n_jobs: Threads = -1, d
     place = Path(data).expanduser()
     if not options.is_known(data) and (bulk.has_plan(place) or manifest.is_collection(place)):
         raise ValueError(f"{data!r} is what gphash made; gphash info {data} explains it.")
-    told = _blocks(data) if options.has_blocks(data) else _rows(data, data_dir, n_jobs, descriptor)
+    told = _blocks(data, descriptor) if options.has_blocks(data) else _rows(data, data_dir, n_jobs, descriptor)
     if not shown.answer(told, ""):
         return
     counts = [(name, f"{count:,}") for name, count in told.pop("classes").items()]
@@ -88,8 +88,9 @@ def _rows(data: str, data_dir: Path | None, n_jobs: int, descriptor: str | None)
     return told | {"checksum": source.checksum, "skipped": skipped}
 
 
-def _blocks(data: str) -> dict[str, Any]:
+def _blocks(data: str, descriptor: str | None) -> dict[str, Any]:
     """What the headers of blocks tell, and how many rows there are of every class."""
+    options.refuse_descriptor(descriptor)
     from gphash.data import blocks
 
     table = blocks.open_folder(Path(data).expanduser())
@@ -158,10 +159,10 @@ def _container(described: "Description") -> dict[str, Any]:
     told |= {"method": remarks.get("method")}
     told |= {name: meta[name] for name in ("name", "model", "classes", "folder", "run") if name in meta}
     told |= {"items": arrays["ids"].shape[0]} if "ids" in arrays else {}
-    if sweeps := meta.get("sweeps", learned.get("sweeps")):
+    if sweeps := meta.get("sweeps", learned.get("sweeps_")):
         # A sweep is kept as number, flips, leave-one-out score, …
         told |= {"sweeps": len(sweeps), "leave_one_out_score": sweeps[-1][2]}
-    if seconds := learned.get("seconds"):
+    if seconds := learned.get("seconds_"):
         told["training_seconds"] = sum(seconds.values())
     if {"rows", "data"} <= set(origin):
         told["trained_with"] = f"{origin['rows']:,} rows of {origin['data']}"

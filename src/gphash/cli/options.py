@@ -137,8 +137,14 @@ def has_blocks(data: str, cluster: str | None = None) -> bool:
 
     found = not is_known(data) and blocks.is_folder_of_blocks(Path(data).expanduser())
     if cluster is not None and not found:
-        raise BadParameter(f"--cluster reads {BLOCKS}; {data!r} is none. Leave it out, or give such DATA.")
+        raise BadParameter(f"--cluster reads {BLOCKS}; {data!r} is not one. Leave out --cluster, or give such DATA.")
     return found
+
+
+def refuse_descriptor(descriptor: str | None) -> None:
+    """Refuse to describe rows of a folder of blocks."""
+    if descriptor is not None:
+        raise BadParameter(f"--descriptor {descriptor!r}: blocks hold rows, not pictures; leave it out.")
 
 
 def goes_on(given: Mapping[str, Any]) -> str | None:
@@ -181,11 +187,11 @@ Model = Annotated[Path, Argument(metavar="MODEL", help="A model, as gphash fit w
 Place = Annotated[str, Argument(metavar="COLLECTION", help=PLACE)]
 Pictures = Annotated[Path | None, Option(help="Folder of the pictures, if it is not beside the collection.")]
 DataDir = Annotated[Path | None, Option(help="Folder of data sets; if not given, GPHASH_DATA or the user's cache.")]
-Describe = Annotated[str | None, Option("--descriptor", help="How pictures become rows: gist, or bag-of-words.")]
+Describe = Annotated[str | None, Option("--descriptor", help="How pictures become rows: gist, bag-of-words or pixels.")]
 Cluster = Annotated[str | None, Option("--cluster", metavar="ADDRESS", help=CLUSTER)]
 Set = Annotated[list[str] | None, Option("--set", metavar="NAME=VALUE", help=SET)]
 Seed = Annotated[int, whole("--seed", least=0, most=2**32 - 1, help="Seed of everything random.")]
 Threads = Annotated[int, whole("--threads", least=-1, callback=_not_zero, help=THREADS)]
 K = Annotated[int, whole("-k", help="How many neighbours.")]
 Ranking = Annotated[str, Option(callback=_known_ranking, help=RANKING)]
-Radius = Annotated[int | None, whole("--radius", least=0, help="Only items that differ in at most so many bits.")]
+Radius = Annotated[int | None, whole("--radius", least=0, help="Only items within this Hamming distance.")]

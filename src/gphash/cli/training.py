@@ -40,7 +40,7 @@ def fit(
     random_state: Seed = 0,
     n_jobs: Threads = -1,
     data_dir: DataDir = None,
-    verbose: Annotated[bool, Option("--verbose", "-v", help="Tell more about what is done.")] = False,
+    verbose: Annotated[bool, Option("--verbose", "-v", help="Show more detail.")] = False,
 ) -> None:
     """Learn codes from rows, and write the model.
 
@@ -58,6 +58,7 @@ def fit(
     target = path or Path(f"{outputs.stem(data)}{'' if method == 'gph' else f'-{method}'}-{n_bits}.gph")
     outputs.file(target, "model", data, checkpoint)
     if options.has_blocks(data, executor):
+        options.refuse_descriptor(descriptor)
         lesson = _lesson_of_blocks(hasher, method, data)
     else:
         lesson = _lesson(hasher, method, options.read(data, data_dir, n_jobs, descriptor))
@@ -209,7 +210,10 @@ def _print_figures(report: dict[str, Any]) -> None:
 
     results, protocol = report["results"], report["protocol"]
     shown.say("{queries:,} queries among {database_rows:,} rows, ties averaged over".format_map(protocol))
-    metrics = {name: metric.name for name, metric in METRICS.everything().items() if not name.endswith("_at_k")}
+    first = results[protocol["rankings"][0]]
+    metrics = {
+        name: metric.name for name, metric in METRICS.everything().items() if not isinstance(first.get(name), dict)
+    }
     rows = []
     for ranking in protocol["rankings"]:
         found = results[ranking]

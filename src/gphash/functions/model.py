@@ -16,7 +16,7 @@ from gphash.arrays import Floats
 from gphash.codes import packing
 from gphash.data.descriptors.descriptor import Descriptor
 from gphash.registry import Registry
-from gphash.schema import Text
+from gphash.schema import Rule, Text
 
 KIND = "model"
 INSTEAD = "fit the model again, or get its file from where it was made"
@@ -102,7 +102,7 @@ class Model(NamedTuple):
         """P(bit = 1) of rows [n, d], [n, n_bits]."""
         function: Any = self.function
         if not self.has_probabilities:
-            raise ValueError(f"the model is one of {self.method}, which has no probabilities.")
+            raise ValueError(f"the model's method, {self.method}, gives no bit probabilities.")
         chances: Floats = function.probabilities(self.check_rows(X), self.n_jobs)
         return chances
 
@@ -152,7 +152,8 @@ def content(function: Function) -> tuple[dict[str, Any], dict[str, NDArray[Any]]
 
 def restore(meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Function:
     """The hash function from what `content` gave; a FaultError says what is wrong with that."""
-    Text(tuple(FORMS)).check(meta.get("form"), "form")
+    form = Rule(f"one of {', '.join(FORMS)}", lambda name: isinstance(name, str) and name in FORMS)
+    form.check(meta.get("form"), "form")
     own = {name: value for name, value in meta.items() if name != "form"}
     function: Function = FORMS[meta["form"]].restore(own, arrays)
     return function

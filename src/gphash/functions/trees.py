@@ -69,7 +69,7 @@ class TreesFunction:
 
     @classmethod
     def restore(cls, meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
-        """The function from its content; a FaultError says what is wrong, lest the compiled walk leave its arrays."""
+        """The function from its content, checked: the compiled walk does not check bounds."""
         sizes = schema.check(SCHEMA, meta, arrays)
         schema.check_values("features", arrays["features"], 0, meta["n_features"] - 1)
         nodes, leaves = sizes["nodes"], sizes["leaves"]
@@ -83,7 +83,7 @@ def walk(columns, features, thresholds, values):  # type: ignore[no-untyped-def]
     """F of a few rows, given as columns [d, n], for every bit, [n, m]."""
     n_bits, n_trees, n_inner = features.shape
     n_rows = columns.shape[1]
-    one, first_leaf = np.uint32(1), np.uint32(n_inner)  # numba has fewer questions about places that have no sign
+    one, first_leaf = np.uint32(1), np.uint32(n_inner)  # unsigned indices spare numba the check for negative ones
     margin = np.zeros((n_bits, n_rows))
     nodes = np.empty(n_rows, np.uint32)
     for j in range(n_bits):

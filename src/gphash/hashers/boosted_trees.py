@@ -146,7 +146,7 @@ def search(bins, rows, packed, starts, tried):  # type: ignore[no-untyped-def]
         before = _score(total)
         least = before + 1e-9 * _sums(total)[1]
         for first in range(0, n_tried, 4):
-            # Four histograms at a time, for want of which the processor waits on one address.
+            # Four histograms at a time, so that additions do not wait for each other.
             histograms[:] = 0
             f0, f1 = tried[v, first], tried[v, min(first + 1, n_tried - 1)]
             f2, f3 = tried[v, min(first + 2, n_tried - 1)], tried[v, min(first + 3, n_tried - 1)]

@@ -90,8 +90,8 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     ) -> Self:
         """Learn the hash function.
 
-        Where training is done changes no result, so that the last three are no parameters of the method. Only
-        `GPHasher` can use them so far; other methods refuse them.
+        The last three say where and how training runs. They never change the result, so they are not parameters of the
+        method. Only `GPHasher` can use them; other methods refuse them.
 
         Parameters
         ----------
@@ -164,7 +164,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         signatures = targets.signatures(y, len(packed))
         quality = retrieval.mean_average_precision(packed, signatures, n_bits, n_jobs=self.n_jobs)
         if np.isnan(quality):
-            raise ValueError("no row of X has a similar one in X by y, so that there is nothing to find.")
+            raise ValueError("no two rows of X are similar according to y, so there is nothing to find.")
         return quality
 
     @property

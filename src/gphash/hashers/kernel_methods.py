@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 import scipy.linalg
@@ -69,6 +69,18 @@ class Blocked:
         """Kᵀ K, [r, r], and the sums of the columns, [r]."""
         K = self.K
         return self.executor.sum(lambda rows: (K[rows].T @ K[rows], K[rows].sum(axis=0, dtype=np.float64)), self.blocks)
+
+
+C = TypeVar("C")
+
+
+def best(candidates: list[C], qualities: list[float]) -> C:
+    """The candidate of the highest quality; the one in the middle, with a warning, if no quality is known."""
+    if np.isnan(qualities).all():
+        words = "the sample of rows has no similar ones, so length_scale and ridge could not be chosen."
+        warnings.warn(words, UserWarning, stacklevel=6)
+        return candidates[len(candidates) // 2]
+    return candidates[int(np.nanargmax(qualities))]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -142,12 +154,7 @@ class KernelHasher(Hasher):
             K = self._values(SquaredExponential(length_scale, 1.0), Z[few], X[some], SerialExecutor())
             return self._validate(K, about, ridge, seed)
 
-        qualities = list(executor.collect(quality, *zip(*candidates, strict=True)))
-        if np.isnan(qualities).all():
-            words = "no sample of rows holds similar ones, so length_scale (and ridge) could not be chosen."
-            warnings.warn(words, UserWarning, stacklevel=5)
-            return candidates[len(candidates) // 2]
-        return candidates[int(np.nanargmax(qualities))]
+        return best(candidates, list(executor.collect(quality, *zip(*candidates, strict=True))))
 
     def _validate(self, K: Floats, supervision: Any, ridge: float, seed: int) -> float:
         """Retrieval among rows, or order of pairs, that were held out: the mean over folds."""
@@ -180,7 +187,7 @@ class KLSH(KernelHasher):
     """Kernelised locality-sensitive hashing: every bit is the side of a random hyperplane in the kernel's space.
 
     Learns from X alone. The parameters are those of `KernelHasher`, the landmarks being the inducing inputs: by default
-    few random rows, as the theory wants. "auto" takes the median distance between rows for the length scale.
+    few random rows, as the theory assumes. "auto" takes the median distance between rows for the length scale.
     """
 
     takes: ClassVar[tuple[str, ...]] = ()

@@ -39,7 +39,7 @@ from gphash.compiled import jit
 from gphash.execution.local import Executor, row_blocks
 from gphash.functions.projections import LinearFunction
 from gphash.hashers import validation
-from gphash.hashers.kernel_methods import BLOCK, Blocked, KernelHasher, Teaching
+from gphash.hashers.kernel_methods import BLOCK, Blocked, KernelHasher, Teaching, best
 from gphash.method import scaling, selection, triangular
 from gphash.schema import Number, Rule
 from gphash.supervision import similarity
@@ -143,7 +143,7 @@ class LFH(RidgeHasher):
             some = supervision.order(np.random.default_rng([seed, 11]), selection.SAMPLE)[: self.SAMPLE]
             about = supervision.among(some)
             qualities = executor.collect(lambda ridge: self._validate(rows[some], about, ridge, seed), self.RIDGES)
-            ridge = self.RIDGES[int(np.argmax(list(qualities)))]
+            ridge = best([*self.RIDGES], list(qualities))
         ridge = float(ridge)
         weights, offset = self._bits(Teaching(rows, supervision, ridge, np.random.default_rng(seed), executor))
         function = LinearFunction(scaled, np.ascontiguousarray(weights, np.float64), offset.astype(np.float64))

@@ -218,7 +218,11 @@ def load(path: Path, run: str, settings: Settings, n_features: int, blocks: list
 def _check(checkpoint: Checkpoint, settings: Settings, n_rows: int) -> None:
     """Refuse choices that the settings leave no room for, a start that is not from them, and an impossible state."""
     chosen, start, state, sweeps = checkpoint
-    made = {"unit_length": chosen.scaling.unit_length, "kernel": chosen.kernel.name, "pair_weight": chosen.pair_weight}
+    made = {
+        "unit_length": chosen.scaling.unit_length,
+        "kernel": kernels.to_meta(chosen.kernel)["name"],
+        "pair_weight": chosen.pair_weight,
+    }
     made |= {"length_scale": chosen.kernel.length_scale, "signal_scale": chosen.kernel.signal_scale}
     for name, value in made.items():
         if getattr(settings, name) not in (None, value):

@@ -30,7 +30,6 @@ class Kernel:
     length_scale: float  # ℓ, the distance over which function values stay correlated
     signal_scale: float  # σ_f, the prior standard deviation of a latent function
 
-    name: ClassVar[str]  # under which it is registered; files keep it
     # What a file may say about its hyper-parameters.
     RULES: ClassVar[dict[str, Rule]] = {"length_scale": Number(1e-18, 1e18), "signal_scale": Number(1e-6, 1e6)}
     # Candidates for ℓ, times the median distance between rows.
@@ -99,7 +98,7 @@ def rule() -> Rule:
 
 def to_meta(kernel: Kernel) -> dict[str, Any]:
     """What a file keeps of a kernel."""
-    return {"name": kernel.name, **asdict(kernel)}
+    return {"name": KERNELS.name_of(type(kernel)), **asdict(kernel)}
 
 
 def from_meta(meta: dict[str, Any]) -> Kernel:
@@ -110,8 +109,6 @@ def from_meta(meta: dict[str, Any]) -> Kernel:
 @dataclass(frozen=True)
 class SquaredExponential(Kernel):
     """k = σ_f² exp(−r²/2): smooth functions, and the fastest to evaluate."""
-
-    name = "squared-exponential"
 
     def landmarks(self, B: Floats) -> Floats:
         """Rows in their own precision: their product with (a, 1, ‖a‖²) is log k(a, b)."""
@@ -140,7 +137,6 @@ class SquaredExponential(Kernel):
 class Matern32(Kernel):
     """k = σ_f² (1 + √3 r) exp(−√3 r): functions that have one derivative."""
 
-    name = "matern-3/2"
     LENGTH_SCALES = (0.5, 0.7, 1.0, 1.4, 2.0)
 
     def correlation(self, squared: Floats) -> Floats:
@@ -153,7 +149,6 @@ class Matern32(Kernel):
 class Exponential(Kernel):
     """k = σ_f² exp(−r): functions that are continuous and no more."""
 
-    name = "exponential"
     LENGTH_SCALES = (0.7, 1.0, 1.4, 2.0, 2.8)
 
     def correlation(self, squared: Floats) -> Floats:

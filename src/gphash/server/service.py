@@ -123,7 +123,10 @@ def _deaf_to_hangups() -> Iterator[None]:
 def _listen(host: str, port: int) -> socket.socket:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+        listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
+        # Connections inherit it. An answer is written in two pieces, and without it the second would wait 40 ms.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return listener
     except OSError as error:
         message = f"cannot listen on {host}:{port}: {error.strerror or error}; give another host or port."
         raise OSError(message) from error

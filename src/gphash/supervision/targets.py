@@ -67,8 +67,8 @@ def kinds(names: Iterable[str]) -> str:
 def _checked(y: Any, n_rows: int, balance_pairs: bool) -> Supervision:
     """The supervision that y means, with the name of its kind."""
     # The newest kinds come first; class labels, the first of all, are whatever is nothing else.
-    name = next(name for name in reversed([*KINDS]) if KINDS[name].owns(y))
-    return replace(KINDS[name].check(y, n_rows, balance_pairs), kind=name)
+    name, kind = next((name, kind) for name, kind in reversed(KINDS.everything().items()) if kind.owns(y))
+    return replace(kind.check(y, n_rows, balance_pairs), kind=name)
 
 
 def _is_table(y: Any) -> bool:

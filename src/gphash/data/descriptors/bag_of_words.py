@@ -37,7 +37,6 @@ class BagOfWords(Descriptor):
         Centres of SIFT features, float32 [n_words, 128].
     """
 
-    name = "bag-of-words"
     version = 3
     longest = LONGEST
     learns = True

@@ -138,7 +138,7 @@ def _describe(
 
 
 def _opened(paths: Iterable[Path], faults: dict[int, str], spare: pictures.Reduction) -> Iterator[NDArray[np.uint8]]:
-    """The pictures one after another; those that are none are left out, and noted by their places."""
+    """The pictures one after another; files that are not pictures are left out, and noted by their places."""
     for place, path in enumerate(paths):
         try:
             yield pictures.open_picture(path, reduction=spare)
@@ -156,6 +156,6 @@ def _digests(images: Images) -> list[bytes]:
 
 def _keys(kind: type[Descriptor], parameters: dict[str, Any], digests: Sequence[bytes]) -> list[bytes]:
     """What identifies rows before they are computed: the pictures, and whatever could change the rows."""
-    made_of = [kind.name, kind.version, pictures.VERSION, parameters]
+    made_of = [DESCRIPTORS.name_of(kind), kind.version, pictures.VERSION, parameters]
     mark = hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).digest()
     return [hashlib.sha256(mark + digest).digest() for digest in digests]

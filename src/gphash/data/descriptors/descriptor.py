@@ -35,8 +35,6 @@ DESCRIPTORS: Registry[type["Descriptor"]] = Registry(
 class Descriptor:
     """How pictures become rows. Its parameters are the fields of a frozen dataclass: tuples of numbers, or arrays.
 
-    name
-        As it is registered.
     version
         Raised whenever the same picture would get another row, so that a cache serves no old ones.
     longest
@@ -45,7 +43,6 @@ class Descriptor:
         Whether `fit` learns anything from pictures that is worth keeping.
     """
 
-    name: ClassVar[str]
     version: ClassVar[int] = 1
     longest: ClassVar[int] = 256
     learns: ClassVar[bool] = False
@@ -75,7 +72,8 @@ class Descriptor:
 
     def to_meta(self) -> dict[str, Any]:
         """Name and parameters as JSON can hold them, for `from_meta`."""
-        return {"name": self.name} | {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
+        parameters = {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
+        return {"name": DESCRIPTORS.name_of(type(self)), **parameters}
 
     @staticmethod
     def from_meta(meta: dict[str, Any] | None) -> "Descriptor | None":

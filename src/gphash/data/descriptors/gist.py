@@ -34,7 +34,6 @@ class Gist(Descriptor):
         size: GIST sees other things in a larger picture. () takes pictures as they are.
     """
 
-    name = "gist"
     version = 2
     longest = LONGEST
     n_features = DIMENSION

@@ -24,7 +24,6 @@ _FEW = 1 << 22  # numbers of a picture of which all greys are made at once, whic
 class Pixels(Descriptor):
     """The grey picture itself, brought to one height and width, from 0 to 1, flattened."""
 
-    name = "pixels"
     shape: tuple[int, ...]
 
     def __post_init__(self) -> None:
