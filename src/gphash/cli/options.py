@@ -146,16 +146,16 @@ def goes_on(given: Mapping[str, Any]) -> str | None:
     return app.AGAIN if has_blocks(given["data"]) else None
 
 
-def check_rows(n_features: int, descriptor: "Descriptor | None", model: Path, source: "Source") -> None:
-    """Refuse rows that are not like those the model was trained on."""
+def check_rows(n_features: int, descriptor: "Descriptor | None", name: str | Path, source: "Source") -> None:
+    """Refuse rows that are not like those a model was trained on; `name` is that of its file, or of a collection."""
     from gphash.data.descriptors import descriptor as descriptors
 
     if n_features != (found := source.X.shape[1]):
         raise ValueError(
-            f"{source.name!r} has {found} features a row, and {str(model)!r} was trained on {n_features}; give rows of "
+            f"{source.name!r} has {found} features a row, and {str(name)!r} was trained on {n_features}; give rows of "
             "the same kind."
         )
-    descriptors.check_same(descriptor, source.descriptor, str(model), source.name)
+    descriptors.check_same(descriptor, source.descriptor, str(name), source.name)
 
 
 def supervision_of(y: Any, pairs: Any = None) -> str:

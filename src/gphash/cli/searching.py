@@ -12,7 +12,7 @@ from gphash.cli.options import Cluster, Data, DataDir, K, Model, Pictures, Place
 
 if TYPE_CHECKING:
     from gphash.collection.collection import Collection
-    from gphash.collection.records import Query
+    from gphash.collection.records import Hit, Query
 
 DRAWINGS = (".png", ".svg", ".pdf")
 DRAWN = 512  # pixels of the longer side that a drawn picture keeps at least
@@ -130,18 +130,15 @@ def search(
         outputs.file(show, "drawing", query, option="--show")
     from gphash.collection.collection import Collection
 
-    values = [options.value(word) for word in params or ()]
-    results = []
-    with Collection.open(path, pictures=pictures) as collection, shown.Meter("searching") as progress:
-        queries = list(_queries(collection, query, seed, shown.manner.as_json or ranking == "expected"))
-        for name, one in queries:
-            how: dict[str, Any] = {"ranking": ranking, "radius": radius, "label": label}
-            found = collection.search(one, k, where=where, params=values, **how)
-            results.append(record(name, one, [hit._asdict() for hit in found], collection.n_bits))
-            progress(len(results), len(queries))
+    how: dict[str, Any] = {"where": where, "params": [*map(options.value, params or ())], "label": label}
+    with Collection.open(path, pictures=pictures) as collection:
+        asked = dict(_queries(collection, query, seed, shown.manner.as_json or ranking == "expected"))
+        found = collection.search([*asked.values()], k, ranking=ranking, radius=radius, **how)
+        pairs = zip(asked.items(), found, strict=True)
+        results = [_record(name, one, hits, collection.n_bits) for (name, one), hits in pairs]
         if show is not None:
             _draw(collection, results[0], query, show)
-    if tell(results, ranking) and show is not None:
+    if _tell(results, ranking) and show is not None:
         shown.say(f"wrote {show}")
 
 
@@ -164,19 +161,19 @@ def _queries(collection: "Collection", text: str, seed: int | None, certainty: b
         yield text, collection.query(picture=Path(text), certainty=certainty)
 
 
-def record(name: str, query: "Query", neighbours: list[dict[str, Any]], n_bits: int) -> dict[str, Any]:
+def _record(name: str, query: "Query", hits: "list[Hit]", n_bits: int) -> dict[str, Any]:
     """What was found for a query, nearest first; precision is over those where it is known whether they are right."""
     from gphash.collection.records import bits_of
 
     (bits,) = bits_of(query.code[None], n_bits)
     asked: dict[str, Any] = {"name": name, "key": query.key, "labels": query.labels, "bits": bits}
-    judged = [one["relevant"] for one in neighbours if one.get("relevant") is not None]
-    precision = sum(judged) / len(judged) if judged else None
-    asked["probabilities"] = query.probabilities
-    return {"query": asked, "neighbours": neighbours, "judged": len(judged), "precision": precision}
+    judged = [hit.relevant for hit in hits if hit.relevant is not None]
+    told: dict[str, Any] = {"query": asked | {"probabilities": query.probabilities}}
+    told |= {"neighbours": [hit._asdict() for hit in hits], "judged": len(judged)}
+    return told | {"precision": sum(judged) / len(judged) if judged else None}
 
 
-def tell(results: list[dict[str, Any]], ranking: str) -> bool:
+def _tell(results: list[dict[str, Any]], ranking: str) -> bool:
     """Print neighbours, as tables or as JSON; tells whether people read them."""
     if not shown.answer({"ranking": ranking, "results": results}, ""):
         return False

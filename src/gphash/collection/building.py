@@ -124,7 +124,7 @@ class Making(NamedTuple):
 @contextlib.contextmanager
 def making(target: Path, replace: bool, resumable: bool = False) -> Iterator[Making]:
     """Make a collection in a folder that nobody else writes to; until it is finished, an old one stays as it is."""
-    _check_target(target, replace)
+    check_target(target, replace)
     with _place(target), manifests.locked(target):
         before = manifests.read(target) if manifests.is_collection(target) else None
         if not resumable:
@@ -138,7 +138,8 @@ def making(target: Path, replace: bool, resumable: bool = False) -> Iterator[Mak
             raise
 
 
-def _check_target(target: Path, replace: bool) -> None:
+def check_target(target: Path, replace: bool) -> None:
+    """Refuse a place where no collection can be made."""
     if target.exists() and not target.is_dir():
         raise FileExistsError(f"{str(target)!r} is a file; give the name of a folder.")
     if not target.parent.is_dir():

@@ -398,7 +398,6 @@ class Collection:
             descriptors.check_same(self.model.descriptor, X.descriptor, self.name, X.name)
             contents, described = building.pictures_of(X), X.images is not None
             X, items = X.X, building.said(X, items)
-            items.pop("picture", None)
         if X is None and (not contents or None in contents):
             raise ValueError("X=None, and not every item has a picture; give rows, or a picture for each.")
         for one in contents:

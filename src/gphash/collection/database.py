@@ -39,6 +39,7 @@ from gphash.index.postgres.postgres_index import PostgresIndex
 FORMAT = 1
 TYPES = {"integer": "bigint", "real": "double precision", "text": "text"}
 BATCH = 10_000  # rows in one statement
+ADDRESS = "give postgresql://USER@HOST/DATABASE?collection=NAME."
 PARTS = ("collection", "rows", "pictures", "tags", "classes")
 
 
@@ -191,12 +192,19 @@ class Database:
         values: list[Any] = []
         if condition is not None:
             texts.append(f"({condition.postgres()})")
-            values += condition.values
+            # As texts, whole numbers take the type of what they are compared with, as they do in SQLite.
+            values += [str(int(value)) if isinstance(value, int) else value for value in condition.values]
         if label is not None:
             texts.append("(label = %s OR strpos(tags, %s) > 0)")
             values += [label, f";{label};"]
         narrowed: dict[str, Any] = {"where": " AND ".join(texts), "params": values} if texts else {}
-        return [*nearest(self.index, queries, k, ranking, radius, **narrowed)]
+        try:
+            return [*nearest(self.index, queries, k, ranking, radius, **narrowed)]
+        except ValueError as error:
+            if condition is None or error.__cause__ is None:
+                raise
+            told = str(error.__cause__).partition("\n")[0]
+            raise ValueError(f"where={condition.where!r} is no condition that can be asked: {told}.") from error
 
     def add(self, rows: list[NewRow], pictures: list[bytes | None]) -> list[int]:
         """Add items, all of them or none; on return they are committed."""
@@ -266,11 +274,14 @@ class Database:
 
 def address(place: Any) -> tuple[str, str, str | None]:
     """Connection string, name and schema from "postgresql://…?collection=NAME&schema=SPACE"."""
-    found = urlsplit(str(place))
+    try:
+        found = urlsplit(str(place))
+    except ValueError as error:  # which may show a password
+        raise ValueError(f"the address of the collection cannot be read; {ADDRESS}") from error
     options = dict(parse_qsl(found.query))
     name, schema = options.pop("collection", None), options.pop("schema", None)
-    if not name:
-        raise ValueError("path is an address without a collection; give postgresql://…/DATABASE?collection=NAME.")
+    if not found.scheme or not name:
+        raise ValueError(f"the address names no collection; {ADDRESS}")
     return urlunsplit(found._replace(query=urlencode(options))), name, schema
 
 
