@@ -157,14 +157,14 @@ def _explained(path: Path) -> dict[str, Any]:
         described = container.describe(path)
         with schema.reading(path):
             found = _container(described)
+    elif manifest.is_collection(path.parent):
+        raise ValueError(f"{str(path)!r} is a part of a collection; gphash info {path.parent} explains it.")
     elif path.name == cache.FILE:
         found = {"kind": "descriptors", "remark": "a cache of picture descriptors; it may be removed"}
     elif (codes := outputs.codes_in(path)) is not None:
         found = _codes(path, codes)
     elif magic.lstrip()[:1] == b"{":
         found = _report(path)
-    if not found and manifest.is_collection(path.parent):
-        raise ValueError(f"{str(path)!r} is a part of a collection; gphash info {path.parent} explains it.")
     if not found:
         raise ValueError(f"{str(path)!r} is not a file of gphash.")
     return {"file": str(path), "bytes": path.stat().st_size, **found}

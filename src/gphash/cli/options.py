@@ -84,7 +84,7 @@ def key(word: str, collection: "Collection") -> int | str:
 
 def hidden(address: str) -> str:
     """An address without a password."""
-    return re.sub(r"(//[^/@:]*):[^/@]*@", r"\1@", address)
+    return re.sub(r"(?<=password=)[^&]*", "…", re.sub(r"(//[^/@:]*):[^/@]*@", r"\1@", address))
 
 
 def complete_method(incomplete: str) -> Iterator[str]:
@@ -174,11 +174,13 @@ CLUSTER = f"Address of a Dask scheduler to work on its cluster; DATA is {BLOCKS}
 SET = "A parameter of the method, such as n_inducing=300 or kernel=matern-3/2; repeatable."
 RANKING = "hamming counts differing bits; expected weighs each by how sure the model is of the query's bit."
 PLACE = "A collection: a folder, as gphash index writes it, or postgresql://USER@HOST/DATABASE?collection=NAME."
+REPLACE = "Replace a collection that is there. It stays until the new one is whole."
 THREADS = "Threads; -1 takes all cores. Never changes a result."
 
 Data = Annotated[str, Argument(metavar="DATA", help=DATA, autocompletion=complete_data)]
 Model = Annotated[Path, Argument(metavar="MODEL", help="A model, as gphash fit writes it.")]
 Place = Annotated[str, Argument(metavar="COLLECTION", help=PLACE)]
+Replace = Annotated[bool, Option("--replace", help=REPLACE)]
 Pictures = Annotated[Path | None, Option(help="Folder of the pictures, if it is not beside the collection.")]
 DataDir = Annotated[Path | None, Option(help="Folder of data sets; if not given, GPHASH_DATA or the user's cache.")]
 Describe = Annotated[str | None, Option("--descriptor", help="How pictures become rows: gist, or bag-of-words.")]

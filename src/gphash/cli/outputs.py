@@ -11,7 +11,7 @@ from typer import BadParameter
 from gphash import files
 from gphash.data.known import data_sets
 
-# What the command may write, and the numbers that the system gave to the files that are there; files are replaced whole.
+# What the command may write, and the numbers that the system gave to files that are there; files are replaced whole.
 expected: dict[Path, tuple[Path, int | None]] = {}
 
 

@@ -132,7 +132,7 @@ def making(target: Path, replace: bool, resumable: bool = False) -> Iterator[Mak
         try:
             yield Making(target, manifests.free_name(target, "model", ".gph"), before)
         except BaseException:
-            if not resumable:
+            if not resumable or not bulk.has_plan(target / manifests.PARTS):
                 with contextlib.suppress(OSError):
                     manifests.sweep(target, before)
             raise

@@ -18,7 +18,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import numpy as np
 from numpy.typing import NDArray
@@ -282,7 +282,8 @@ def address(place: Any) -> tuple[str, str, str | None]:
     name, schema = options.pop("collection", None), options.pop("schema", None)
     if not found.scheme or not name:
         raise ValueError(f"the address names no collection; {ADDRESS}")
-    return urlunsplit(found._replace(query=urlencode(options))), name, schema
+    # Not urlunsplit, which leaves out the slashes if there is no host.
+    return f"{found.scheme}://{found.netloc}{found.path}?{urlencode(options)}", name, schema
 
 
 def create(place: Any, told: dict[str, Any], model: bytes, layout: Layout, source: Any, progress: Any = None) -> None:
