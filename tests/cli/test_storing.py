@@ -1,4 +1,4 @@
-"""Collections in PostgreSQL from the command line, against a real server: store, fetch, drop, and all that takes both."""
+"""Collections in a real PostgreSQL from the command line: store, fetch, drop, and what takes folders and addresses."""
 
 import json
 import shutil
@@ -145,8 +145,6 @@ def test_there_and_back(run, stored, tmp_path):
 def test_texts_as_keys_and_columns_of_ones_own(run, made, url, tmp_path):
     X = sources.read("digits").X[:100]
     items = [{"key": f"sku-{n}", "label": "ab"[n % 2], "title": f"50% of {n}", "price": n / 2} for n in range(100)]
-    items[3]["tags"] = None
-    del items[3]["tags"]
     Collection.create(tmp_path / "shop.gphash", made / "digits-8.gph", X, items=items).close()
     address = f"{url}shop"
     run("store", tmp_path / "shop.gphash", address)
@@ -191,6 +189,11 @@ def test_the_server_by_variables_of_libpq(made, conninfo, stored):
     variables = {"PGHOST": parts["host"], "PGDATABASE": parts["dbname"], "PGUSER": parts["user"]}
     found = started("info", "postgresql://?collection=numbers", cwd=made, env=ENVIRONMENT | variables)
     assert "items           1,797\n" in found.stdout
+    del variables["PGDATABASE"]
+    named = started(
+        "info", f"postgresql:///{parts['dbname']}?collection=numbers", cwd=made, env=ENVIRONMENT | variables
+    )
+    assert named.stdout.splitlines()[1:] == found.stdout.splitlines()[1:]
 
 
 @pytest.mark.parametrize(
@@ -246,6 +249,7 @@ def test_a_wrong_address_is_one_line_without_the_password(run, address, command)
 
 def test_the_password_is_not_shown(run, stored):
     address = stored.replace("gphash@", "gphash:secret@")
+    assert "secret" not in run("info", f"{stored}&password=secret").stdout
     for command in (("info", address), ("compact", address), ("drop", address, "--yes")):
         assert "gphash@" in (said := run(*command).stdout)
         assert "secret" not in said

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from gphash.index.parts import MANIFEST, BlockFile, Manifest, PartedIndex, read_manifest, write_manifest, write_part
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gphash import HammingIndex, Where
 from gphash.container import FormatError
+from gphash.index.parts import MANIFEST, BlockFile, Manifest, PartedIndex, read_manifest, write_manifest, write_part
 
 MODEL = "ab" * 32
 
