@@ -59,7 +59,7 @@ def read(where: Any, params: Any, columns: Mapping[str, str]) -> Condition:
             raise ValueError(f"params has {value!r}; give texts, numbers, true, false or null.")
     tokens = tuple(_tokens(where, {name.casefold(): sql for name, sql in columns.items()}, columns))
     if (places := tokens.count("?")) != len(params):
-        raise ValueError(f"params={params!r} for where={where!r}, which has {places} ?; give one value for each.")
+        raise ValueError(f"where has {places} ? and params {len(params)} values; give one for each.")
     return Condition(where, tokens, tuple(params))
 
 

@@ -29,7 +29,7 @@ def to_database(source: Location, address: str, progress: Progress | None = None
         return len(numbers)
 
 
-def to_folder(address: str, target: Location, replace: bool = False) -> int:
+def to_folder(address: str, target: Location, replace: bool = False, progress: Progress | None = None) -> int:
     """Copy a collection from a database into a new folder, and return how many items it has."""
     place = Path(target).expanduser().absolute()
     store = database.Database.open(address, writable=False)

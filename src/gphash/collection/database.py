@@ -18,7 +18,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +39,6 @@ from gphash.index.postgres.postgres_index import PostgresIndex
 FORMAT = 1
 TYPES = {"integer": "bigint", "real": "double precision", "text": "text"}
 BATCH = 10_000  # rows in one statement
-ADDRESS = "give postgresql://USER@HOST/DATABASE?collection=NAME."
 PARTS = ("collection", "rows", "pictures", "tags", "classes")
 
 
@@ -192,19 +191,12 @@ class Database:
         values: list[Any] = []
         if condition is not None:
             texts.append(f"({condition.postgres()})")
-            # As texts, whole numbers take the type of what they are compared with, as they do in SQLite.
-            values += [str(int(value)) if isinstance(value, int) else value for value in condition.values]
+            values += condition.values
         if label is not None:
             texts.append("(label = %s OR strpos(tags, %s) > 0)")
             values += [label, f";{label};"]
         narrowed: dict[str, Any] = {"where": " AND ".join(texts), "params": values} if texts else {}
-        try:
-            return [*nearest(self.index, queries, k, ranking, radius, **narrowed)]
-        except ValueError as error:
-            if condition is None or error.__cause__ is None:
-                raise
-            told = str(error.__cause__).partition("\n")[0]
-            raise ValueError(f"where={condition.where!r} is no condition that can be asked: {told}.") from error
+        return [*nearest(self.index, queries, k, ranking, radius, **narrowed)]
 
     def add(self, rows: list[NewRow], pictures: list[bytes | None]) -> list[int]:
         """Add items, all of them or none; on return they are committed."""
@@ -274,16 +266,12 @@ class Database:
 
 def address(place: Any) -> tuple[str, str, str | None]:
     """Connection string, name and schema from "postgresql://…?collection=NAME&schema=SPACE"."""
-    try:
-        found = urlsplit(str(place))
-    except ValueError as error:  # which may show a password
-        raise ValueError(f"the address of the collection cannot be read; {ADDRESS}") from error
+    found = urlsplit(str(place))
     options = dict(parse_qsl(found.query))
     name, schema = options.pop("collection", None), options.pop("schema", None)
-    if not found.scheme or not name:
-        raise ValueError(f"the address names no collection; {ADDRESS}")
-    # Not urlunsplit, which leaves out the slashes if there is no host.
-    return f"{found.scheme}://{found.netloc}{found.path}?{urlencode(options)}", name, schema
+    if not name:
+        raise ValueError("path is an address without a collection; give postgresql://…/DATABASE?collection=NAME.")
+    return urlunsplit(found._replace(query=urlencode(options))), name, schema
 
 
 def create(place: Any, told: dict[str, Any], model: bytes, layout: Layout, source: Any, progress: Any = None) -> None:

@@ -78,7 +78,7 @@ ERRORS: tuple[tuple[Any, type[Exception], str], ...] = (
     ),
     ((errors.UniqueViolation, errors.DuplicateTable), KnownError, "{told}"),
     (errors.InsufficientPrivilege, PermissionError, "the database does not allow this: {told}."),
-    (errors.UndefinedTable, UnknownStoreError, "there is no store {name!r}: {told}; gphash store makes one."),
+    (errors.UndefinedTable, UnknownStoreError, "there is no store {name!r}: {told}; gphash store load makes one."),
     (REFUSED, ValueError, "{told}"),
     (LOST, ConnectionError, "the connection to PostgreSQL was lost: {told}."),
     (psycopg.Error, StoreError, "PostgreSQL cannot do this: {told}."),

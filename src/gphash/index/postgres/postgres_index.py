@@ -1,6 +1,7 @@
 """`PostgresIndex`: the searches of a `HammingIndex` in tables of PostgreSQL, with conditions on other tables."""
 
 import contextlib
+import shlex
 import time
 from collections.abc import Iterator, Sequence
 from functools import cache, partial
@@ -96,8 +97,11 @@ class PostgresIndex(Index):
                     queries.create(view, index.model, *index.items(), progress)
                     made = cls(server, names, relations.read_meta(view))
             except KnownError:
+                space = [] if names.schema is None else ["--schema", names.schema]
+                drop = shlex.join(["gphash", "store", "drop", "--name", name, *space])
                 raise ValueError(
-                    f"name={name!r} is a store, or a table of one, already; open it, drop it, or give another name."
+                    f"name={name!r} is a store, or a table of one, already; open it, drop it ({drop}), or give another "
+                    "name."
                 ) from None
             made._settle()
             return made
