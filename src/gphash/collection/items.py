@@ -90,6 +90,11 @@ class Layout(NamedTuple):
         return own | {name: quoted(name) for name in (*SAID, *self.columns)}
 
     @property
+    def kinds(self) -> dict[str, str]:
+        """The types of those columns."""
+        return {"key": self.keys, **dict.fromkeys(SAID, "text"), **self.columns}
+
+    @property
     def values(self) -> tuple[str, ...]:
         """Columns that an item has values in."""
         return (*SAID, *self.columns)
@@ -287,7 +292,7 @@ class Items:
 
     def matching(self, condition: Condition) -> NDArray[np.int64]:
         """Numbers of the items for which a condition holds, ascending."""
-        statement = f"SELECT number FROM items WHERE ({condition.sqlite()}) ORDER BY number"
+        statement = f"SELECT number FROM items WHERE ({condition.sqlite}) ORDER BY number"
         try:
             with self._reading() as ask:
                 return np.array([number for (number,) in ask(statement, condition.values)], np.int64)
