@@ -15,7 +15,7 @@ from gphash.paper import reproduce as reproducing
 from tests.cli.running import COMMAND, ENVIRONMENT, inside
 
 COMMANDS = (
-    "fit", "evaluate", "encode", "index", "add", "remove", "compact", "search", "serve", "store", "fetch", "drop",
+    "fit", "evaluate", "index", "add", "remove", "compact", "encode", "search", "serve", "store", "fetch", "drop",
     "info", "data", "compare", "reproduce", "demo",
 )  # fmt: skip
 HEAVY = ("numpy", "scipy", "sklearn", "numba", "matplotlib", "PIL", "fastapi", "uvicorn")

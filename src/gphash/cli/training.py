@@ -1,4 +1,4 @@
-"""Commands about models: fit, evaluate, encode."""
+"""Commands about models: fit, evaluate."""
 
 import time
 from pathlib import Path
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 RANKED_BY = {"hamming": "Hamming distance", "expected": "expected Hamming distance"}
 METHOD = f"One of {', '.join(methods.METHODS)}."
 STORED = "Search among these rows; else among the other rows of DATA."
-CODES = "A file .npy, or .npz with probabilities; DATA-codes.npy if not given. For blocks a folder, DATA-codes."
-ROWS = 8192  # encoded between two signs of progress
 
 Checkpoint = Annotated[Path | None, Option(help="File that keeps the state of training, to go on if interrupted.")]
 
@@ -235,77 +233,3 @@ def _draw(report: dict[str, Any], folder: Path) -> list[Path]:
         for suffix in (".svg", ".png"):
             outputs.expect(folder / f"{name}{suffix}")
     return [path for name, draw in drawings.items() for path in canvas.save(draw(report), folder / name)]
-
-
-@app.command(
-    "gphash encode digits-16.gph digits:test -o codes.npy",
-    "gphash encode photos.gph /shared/blocks -o /shared/codes --cluster tcp://10.0.0.1:8786",
-    interrupted=options.goes_on,
-)
-def encode(
-    model: Model,
-    data: Data,
-    path: Annotated[Path | None, output(CODES)] = None,
-    probabilities: Annotated[bool, Option("--probabilities", "-p", help="P(bit = 1) as well, in a file .npz.")] = False,
-    executor: Cluster = None,
-    n_jobs: Threads = -1,
-    data_dir: DataDir = None,
-) -> None:
-    """Write the codes of rows.
-
-    They are an array, uint8 [rows, bits / 8], packed in the order of numpy.packbits. If DATA is a folder of blocks, the
-    result is a folder with a file NAME.codes.npy for every block NAME. If you stop it, the same command goes on.
-    """
-    if options.has_blocks(data, executor):
-        if probabilities:
-            raise BadParameter("--probabilities is for rows in one file; leave it out for a folder of blocks.")
-        _in_bulk(model, data, path, executor, n_jobs)
-        return
-    import numpy as np
-
-    from gphash import files
-    from gphash.functions import model as models
-
-    ending = ".npz" if probabilities else ".npy"
-    target = path or Path(f"{outputs.stem(data)}-codes{ending}")
-    if target.suffix != ending:
-        what = "codes with probabilities are" if probabilities else "codes alone are"
-        raise BadParameter(f"--output {str(target)!r}; {what} a file {ending}.")
-    outputs.file(target, "codes", model, data)
-    loaded = models.load(model, n_jobs)
-    if probabilities and not loaded.has_probabilities:
-        raise ValueError(f"{str(model)!r} is a model of {loaded.method}, which gives no probabilities; leave -p out.")
-    X = (source := options.read(data, data_dir, n_jobs, loaded.descriptor)).X
-    options.check_rows(loaded.n_features, loaded.descriptor, model, source)
-    pieces = [X[start : start + ROWS] for start in range(0, len(X), ROWS)]
-    began = time.perf_counter()
-    with shown.Meter("encoding") as progress:
-        codes = loaded.encode_pieces(pieces, len(X), lambda done: progress(done, len(X)))
-        chances = [loaded.bit_probabilities(piece).astype(np.float32) for piece in pieces if probabilities]
-    told: dict[str, Any] = {"codes": target, "rows": len(codes), "bits": loaded.n_bits, "bytes_per_row": codes.shape[1]}
-    told |= {"probabilities": probabilities, "seconds": time.perf_counter() - began, "model": loaded.fingerprint}
-    with files.replacing(target) as file:
-        if probabilities:
-            np.savez(file, codes=codes, probabilities=np.concatenate(chances))
-        else:
-            np.save(file, codes, allow_pickle=False)
-    more = " and their probabilities" if probabilities else ""
-    shown.answer(told, f"wrote {{codes}}: {{rows:,}} rows of {{bits}} bits, {{bytes_per_row}} bytes each{more}")
-
-
-def _in_bulk(model: Path, data: str, output: Path | None, cluster: str | None, n_jobs: int) -> None:
-    """Write the codes of a folder of blocks, a file for every block."""
-    target = outputs.folder(output or Path(f"{outputs.stem(data)}-codes"))
-    from gphash.collection import bulk
-
-    began = time.perf_counter()
-    with shown.Meter("encoding") as progress:
-        made = bulk.encode(model, Path(data).expanduser(), target, cluster, progress, n_jobs)
-    plan, n_files = made.plan, len(made.plan.blocks)
-    told = {"codes": target, "rows": plan.n_rows, "blocks": n_files, "blocks_made_now": n_files - made.before}
-    told |= {"bits": plan.n_bits, "seconds": time.perf_counter() - began, "model": plan.model}
-    told["workers"] = {worker: share._asdict() for worker, share in made.workers.items()}
-    if cluster is not None and not shown.manner.as_json:
-        shown.workers(made.workers)
-    there = f", {made.before:,} of them there before" if made.before else ""
-    shown.answer(told, f"wrote {{codes}}: codes of {{rows:,}} rows, {{bits}} bits, in {{blocks:,}} files{there}")

@@ -27,7 +27,7 @@ def condition(where: str | None, params: Sequence[Any], layout: Layout) -> condi
     if where is not None:
         return conditions.read(where, params, layout.names, layout.kinds)
     if params:
-        raise ValueError(f"params={params!r} without where; give the condition that they belong to.")
+        raise ValueError(f"params={params!r}, but where=None; give the condition that they belong to.")
     return None
 
 

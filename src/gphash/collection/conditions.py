@@ -72,7 +72,7 @@ def read(where: Any, params: Any, columns: Mapping[str, str], kinds: Mapping[str
             raise ValueError(f"params has {value!r}; give texts, numbers, true, false or null.")
     tokens = _tokens(where)
     if (places := sum(kind == "value" for kind, _ in tokens)) != len(params):
-        raise ValueError(f"where has {places} ? and params {len(params)} values; give one for each.")
+        raise ValueError(f"params={params!r} for where={where!r}, which has {places} ?; give one value for each.")
     found = _Reader(where, tokens, list(params), columns, kinds).whole()
     return Condition(where, found.sqlite, found.postgres, found.values)
 

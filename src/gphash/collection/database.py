@@ -21,7 +21,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +48,7 @@ FORMAT = 1
 TYPES = {"integer": "bigint", "real": "double precision", "text": 'text COLLATE "C"'}  # compared as SQLite compares
 BATCH = 20_000  # rows that are read or sent at once
 AGAIN = "copy the collection again"
+ADDRESS = "give postgresql://USER@HOST/DATABASE?collection=NAME."
 
 CREATE = (
     "CREATE TABLE {collection} (told jsonb NOT NULL, model bytea NOT NULL, next bigint NOT NULL)",
@@ -319,11 +320,12 @@ def address(place: Any) -> tuple[str, str, str | None]:
         found = urlsplit(str(place))
         options = dict(parse_qsl(found.query, keep_blank_values=True, strict_parsing=bool(found.query)))
     except ValueError:  # whose message may show a password
-        raise ValueError("path is no address; give postgresql://USER@HOST/DATABASE?collection=NAME.") from None
+        raise ValueError(f"the address of the collection cannot be read; {ADDRESS}") from None
     name, schema = options.pop("collection", None), options.pop("schema", None)
-    if not name:
-        raise ValueError("path is an address without a collection; give postgresql://…/DATABASE?collection=NAME.")
-    return urlunsplit(found._replace(query=urlencode(options, quote_via=quote))), name, schema
+    if not found.scheme or not name:
+        raise ValueError(f"the address names no collection; {ADDRESS}")
+    # Not urlunsplit, which leaves out the slashes if there is no host.
+    return f"{found.scheme}://{found.netloc}{found.path}?{urlencode(options, quote_via=quote)}", name, schema
 
 
 class Given(NamedTuple):
