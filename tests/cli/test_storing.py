@@ -90,7 +90,7 @@ QUERIES = [
     ("nine.npy", "-k", 5, "--ranking", "expected", "--radius", 0),
     ("nine.npy", "--label", 3),
     ("nine.npy", "--where", "label = ?", "--param", 3),
-    ("nine.npy", "--where", "label = ? or key < ?", "--param", '"3"', "--param", 900),
+    ("nine.npy", "--where", "label = ? or key < ?", "--param", 3, "--param", 900),
     ("nine.npy", "--where", "key between 100 and ? and label in ('1', '2')", "--param", 200, "-k", 100),
     ("nine.npy", "--where", "title is null and not label = '5'", "--label", 4),
     ("nine.npy", "--where", "label = 'none'"),
@@ -144,7 +144,10 @@ def test_there_and_back(run, stored, tmp_path):
 
 def test_texts_as_keys_and_columns_of_ones_own(run, made, url, tmp_path):
     X = sources.read("digits").X[:100]
-    items = [{"key": f"sku-{n}", "label": "ab"[n % 2], "title": f"50% of {n}", "price": n / 2} for n in range(100)]
+    items = [
+        {"key": f"sku-{n}", "label": "ab"[n % 2], "text": f"{n:03d}", "title": f"50% of {n}", "price": n / 2}
+        for n in range(100)
+    ]
     Collection.create(tmp_path / "shop.gphash", made / "digits-8.gph", X, items=items).close()
     address = f"{url}shop"
     run("store", tmp_path / "shop.gphash", address)
@@ -163,6 +166,8 @@ def test_texts_as_keys_and_columns_of_ones_own(run, made, url, tmp_path):
         found = there["results"][0]["neighbours"]
         assert {one["key"] for one in found} == {"sku-1", "sku-11", "sku-13", "sku-15"}
         assert all(one["values"]["price"] < 8 for one in found)
+        exact = answer(run, "search", address, "key:sku-7", "--where", "text = ?", "--param", "012")
+        assert [one["key"] for one in exact["results"][0]["neighbours"]] == ["sku-12"]
         line = run("search", address, "key:sku-7", "-k", 1).stdout.splitlines()[2]
         assert "50% of " in line
         assert answer(run, "info", address)["columns"][-1] == "price"
@@ -204,7 +209,7 @@ def test_the_server_by_variables_of_libpq(made, conninfo, stored):
         (
             "store digits.gphash {}numbers",
             1,
-            "'numbers': the database has a collection, or a table, of that name already",
+            "'numbers': the database has a collection, or a table, of that name",
         ),
         ("store digits.gphash {}other&schema=nowhere", 1, 'schema "nowhere" does not exist'),
         ("store digits.gphash other", 1, "the address names no collection; give postgresql://USER@HOST/DATABASE?coll"),

@@ -32,7 +32,7 @@ def folder(tmp_path_factory):
             "search own.gphash key:1 --where label=?",
             "--param [] for --where 'label=?', which has 1 ?",
         ),
-        ("search own.gphash key:1 --param 3", "--param [3], but no --where; give the condition"),
+        ("search own.gphash key:1 --param 3", "--param ['3'], but no --where; give the condition"),
         ("search own.gphash key:1 --label 7", "--label '7' is no label of the collection; give one of '0', '1'."),
         ("search own.gphash key:1 --ranking expected", "--ranking 'expected', but the query has no probabilities"),
         ("search own.gphash key:1 --pictures none", "--pictures 'none' is no folder"),

@@ -63,16 +63,6 @@ def settings(given: list[str] | None) -> dict[str, Any]:
     return found
 
 
-def value(word: str) -> Any:
-    """A value of a condition: a number if it looks like one, and a text, without its quotes, if not."""
-    if len(word) > 1 and word[0] == word[-1] == '"':
-        return word[1:-1]
-    for kind in (int, float) if re.fullmatch(r"[-+]?[0-9.]+([eE][-+]?[0-9]+)?", word) else ():
-        with contextlib.suppress(ValueError):
-            return kind(word)
-    return word
-
-
 def key(word: str, collection: "Collection") -> int | str:
     """The key of an item, of the kind that a collection has."""
     if collection.layout.keys == "text":

@@ -19,7 +19,7 @@ DRAWN = 512  # pixels of the longer side that a drawn picture keeps at least
 
 QUERY = "A picture, a file .npy of one or more rows, key:7 for an item, or random."
 WHERE = "Only items for which this holds: a condition on their columns, such as 'price < ?'. gphash info lists them."
-PARAM = "The value of a ? in --where; repeatable. A number is a number, unless it is in quotes: '\"7\"'."
+PARAM = "The value of a ? in --where, taken for a number or a text as what it is compared with; repeatable."
 ABOUT = 60  # letters of a title
 Show = Annotated[Path | None, Option(help="Draw the neighbours in this file: .png, .svg or .pdf; needs matplotlib.")]
 SEED = "Seed of the random item, to get the same again."
@@ -123,14 +123,15 @@ def search(
 ) -> None:
     """Find the nearest items of a picture, a row or an item.
 
-    Bits are shown as they differ from the query's: a dot is a bit that agrees.
+    Bits are shown as they differ from the query's: a dot is a bit that agrees. A condition compares columns with
+    values: =, <>, <, <=, >, >=, and, or, not, in, between, like, is null. It is the same for a folder and PostgreSQL.
     """
     if show is not None:
         _check_sheet(show, query)
         outputs.file(show, "drawing", query, option="--show")
     from gphash.collection.collection import Collection
 
-    how: dict[str, Any] = {"where": where, "params": [*map(options.value, params or ())], "label": label}
+    how: dict[str, Any] = {"where": where, "params": params or [], "label": label}
     with Collection.open(path, pictures=pictures) as collection:
         asked = dict(_queries(collection, query, seed, shown.manner.as_json or ranking == "expected"))
         found = collection.search([*asked.values()], k, ranking=ranking, radius=radius, **how)
