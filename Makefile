@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(VENV)/.ready-demo ## install the package, run examples/demo.py and make an index to look at
+demo: $(VENV)/.ready-demo ## install the package, run examples/demo.py and make a collection to look at
 	$(BIN)/python examples/demo.py
 	$(BIN)/gphash demo
 

@@ -101,14 +101,14 @@ def gphash(*arguments: str, folder: Path) -> None:
 def prepare(folder: Path) -> None:
     """Make the model and the index."""
     gphash("fit", "digits", "--method", "lsh", "--bits", "16", "--output", "model.gph", folder=folder)
-    gphash("index", "model.gph", "digits", "--output", "small.index", folder=folder)
+    gphash("index", "model.gph", "digits", "--output", "small.gphash", folder=folder)
 
 
 @contextlib.contextmanager
 def serving(folder: Path):
     """The service as a process; its port."""
     log = folder / "log"
-    command = [sys.executable, "-m", "gphash", "serve", "small.index", "--port", "0", "--max-connections", "4096"]
+    command = [sys.executable, "-m", "gphash", "serve", "small.gphash", "--port", "0", "--max-connections", "4096"]
     with open(log, "wb") as file:
         process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=file)
     try:

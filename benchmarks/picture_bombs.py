@@ -85,7 +85,7 @@ def measure(folder: Path, kinds: list[str], pixels: int) -> None:
             name, content = bombs.make(kind, pixels) if kind in bombs.KINDS else ("good.png", good)
             (few / name).write_bytes(content)
             costs = {
-                "search": run(folder, "search", "few.index", str(few / name))[0],
+                "search": run(folder, "search", "few.gphash", str(few / name))[0],
                 "service": send(client, process, name, content),
             }
             row = "".join(f"   {cost.outcome:>8s} {cost.seconds:7.1f} {cost.megabytes:6.0f}" for cost in costs.values())
@@ -133,7 +133,7 @@ def megabytes(status: str) -> float:
 
 @contextmanager
 def service(folder: Path) -> Iterator[tuple[httpx.Client, "subprocess.Popen[bytes]"]]:
-    command = [sys.executable, "-m", "gphash", "serve", "few.index", "--port", "0", "--quiet"]
+    command = [sys.executable, "-m", "gphash", "serve", "few.gphash", "--port", "0", "--quiet"]
     with open(folder / "log", "wb") as log, subprocess.Popen(command, cwd=folder, stderr=log) as process:
         try:
             while not (found := re.search(r'"port": (\d+)', (folder / "log").read_text())):

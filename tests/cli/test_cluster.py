@@ -7,7 +7,7 @@ import pytest
 
 from gphash import HammingIndex, load
 from gphash.cli import shown
-from gphash.index.parts import read_manifest
+from gphash.collection import bulk
 from tests.cli.running import QUICK, gphash, inside, told
 from tests.digits import X, y
 
@@ -89,11 +89,31 @@ def test_codes_and_index_are_written_block_by_block(trained, tmp_path, where, re
     again = told("encode", "near.gph", "blocks", "-o", tmp_path / "codes", *there, cwd=trained)
     assert (again["blocks"], again["blocks_made_now"], again["workers"]) == (6, 0, {})
 
-    told("index", "near.gph", "blocks", "-o", tmp_path / "index", *there, cwd=trained)
-    results = told("search", tmp_path / "index", "rows.npy", "-k", 4, cwd=trained)["results"]
+    made = told("index", "near.gph", "blocks", "-o", tmp_path / "made.gphash", *there, cwd=trained)
+    assert (made["items"], made["bits"], made["classes"]) == (1797, 8, 10)
+    results = told("search", tmp_path / "made.gphash", "rows.npy", "-k", 4, cwd=trained)["results"]
     wanted = HammingIndex.build(packed, n_bits=8).search(packed[:3], 4)
-    assert [[one["id"] for one in found["neighbours"]] for found in results] == wanted.ids.tolist()
+    assert [[one["key"] for one in found["neighbours"]] for found in results] == wanted.ids.tolist()
     assert [[one["distance"] for one in found["neighbours"]] for found in results] == wanted.distances.tolist()
+    labels = [[one["labels"] for one in found["neighbours"]] for found in results]
+    assert labels == [[[str(y[key])] for key in found] for found in wanted.ids]
+    explained = told("info", tmp_path / "made.gphash", cwd=trained)
+    assert (explained["items"], explained["parts"]) == (1797, 6)
+
+
+@pytest.mark.parametrize("where", ["here", pytest.param("cluster", marks=pytest.mark.slow)])
+def test_a_collection_in_parts_is_changed_like_any_other(trained, tmp_path, where, request):
+    there = () if where == "here" else ("--cluster", request.getfixturevalue("cluster").address)
+    place = tmp_path / "made.gphash"
+    told("index", "near.gph", "blocks", "-o", place, *there, cwd=trained)
+    assert told("add", place, "rows.npy", cwd=trained)["keys"] == [1797, 1798, 1799]
+    assert told("remove", place, 0, 1798, cwd=trained)["items"] == 1798
+    before = told("search", place, "rows.npy", "-k", 1800, cwd=trained)["results"]
+    keys = {one["key"] for one in before[0]["neighbours"]}
+    assert keys == set(range(1800)) - {0, 1798}
+    assert told("compact", place, cwd=trained)["items"] == 1798
+    assert told("search", place, "rows.npy", "-k", 1800, cwd=trained)["results"] == before
+    assert told("info", place, cwd=trained)["parts"] == 1
 
 
 def test_people_are_told_what_was_written(trained, cluster, tmp_path):
@@ -106,44 +126,58 @@ def test_people_are_told_what_was_written(trained, cluster, tmp_path):
     assert again.stdout.endswith("in 6 files, 6 of them there before\n")
 
 
-def test_search_by_id_radius_and_expected_distance(indexed):
+def test_search_by_key_radius_and_expected_distance(indexed):
     index = HammingIndex.build(load(indexed / "near.gph").encode(X.astype(np.float32)), n_bits=8)
-    (found,) = told("search", "blocks-index", "id:7", "-k", 5, cwd=indexed)["results"]
+    (found,) = told("search", "blocks.gphash", "key:7", "-k", 5, cwd=indexed)["results"]
     ids, _ = index.search(index.codes_of([7]), 6)
-    assert [one["id"] for one in found["neighbours"]] == [int(one) for one in ids[0] if one != 7][:5]
+    assert [one["key"] for one in found["neighbours"]] == [int(one) for one in ids[0] if one != 7][:5]
     assert found["neighbours"][0]["bits"] == found["query"]["bits"]
-    near = told("search", "blocks-index", "rows.npy", "-k", 2000, "--radius", 1, cwd=indexed)["results"][0]
+    near = told("search", "blocks.gphash", "rows.npy", "-k", 2000, "--radius", 1, cwd=indexed)["results"][0]
     assert {one["distance"] for one in near["neighbours"]} == {0.0, 1.0}
+    only = told("search", "blocks.gphash", "rows.npy", "-k", 5, "--where", "label = ?", "--param", 3, cwd=indexed)
+    assert {one["labels"][0] for found in only["results"] for one in found["neighbours"]} == {"3"}
     chances = load(indexed / "near.gph").bit_probabilities(X[:3].astype(np.float32))
-    expected = told("search", "blocks-index", "rows.npy", "-k", 5, "--ranking", "expected", cwd=indexed)["results"]
-    assert [[one["id"] for one in found["neighbours"]] for found in expected] == index.search_expected(
+    expected = told("search", "blocks.gphash", "rows.npy", "-k", 5, "--ranking", "expected", cwd=indexed)["results"]
+    assert [[one["key"] for one in found["neighbours"]] for found in expected] == index.search_expected(
         chances, 5
     ).ids.tolist()
     with contextlib.chdir(indexed):
-        shown_to_people = inside("search", "blocks-index", "id:7", "-k", 3).stdout.splitlines()
-    assert shown_to_people[1].split()[0] == "id:7"
-    assert len(shown_to_people) == 6
+        shown_to_people = inside("search", "blocks.gphash", "key:7", "-k", 3).stdout.splitlines()
+    assert shown_to_people[1].split()[0] == "key:7"
+    assert len(shown_to_people) == 7
 
 
-def test_info_explains_the_folder(indexed):
-    found = told("info", "blocks-index", cwd=indexed)
-    assert found["kind"] == "index of a folder of blocks"
+def test_info_explains_the_folder(trained, tmp_path):
+    told("encode", "near.gph", "blocks", "-o", tmp_path / "codes", cwd=trained)
+    found = told("info", tmp_path / "codes", cwd=trained)
+    assert found["kind"] == "codes of a folder of blocks"
     assert found["finished"] is True
     assert (found["rows"], found["bits"], found["files"], found["files_there"]) == (1797, 8, 6, 6)
-    assert found["model"] == load(indexed / "near.gph").fingerprint_
+    assert found["model"] == load(trained / "near.gph").fingerprint_
 
 
-@pytest.mark.parametrize(("command", "ending"), [("encode", "codes.npy"), ("index", "index")])
-def test_info_names_what_is_missing(copied, command, ending):
-    told(command, "near.gph", "blocks", "-o", "made", cwd=copied)
-    for name in (f"block-1.{ending}", f"block-4.{ending}"):
+def test_info_names_what_is_missing(copied):
+    told("encode", "near.gph", "blocks", "-o", "made", cwd=copied)
+    for name in ("block-1.codes.npy", "block-4.codes.npy"):
         (copied / "made" / name).unlink()
     said = failed("info", "made", cwd=copied)
-    assert f"'made' is not whole: 2 of 7 files are missing (block-1.{ending}, block-4.{ending}); run the same" in said
+    assert "'made' is not whole: 2 of 7 files are missing (block-1.codes.npy, block-4.codes.npy); run the same" in said
     (copied / "made" / "model.gph").unlink()
-    assert f"gphash {command} again" in failed("info", "made", cwd=copied)
-    told(command, "near.gph", "blocks", "-o", "made", cwd=copied)
+    assert "gphash encode again" in failed("info", "made", cwd=copied)
+    told("encode", "near.gph", "blocks", "-o", "made", cwd=copied)
     assert told("info", "made", cwd=copied)["files_there"] == 6
+
+
+def test_a_part_that_is_missing_is_named(copied):
+    told("index", "near.gph", "blocks", "-o", "made.gphash", cwd=copied)
+    part = sorted((copied / "made.gphash" / "parts").glob("*.index"))[2]
+    part.unlink()
+    for command in (
+        ("info", "made.gphash"),
+        ("search", "made.gphash", "key:7"),
+        ("add", "made.gphash", "blocks/block-0.npy"),
+    ):
+        assert f"{part.name}' is missing; make the collection again" in failed(*command, cwd=copied)
 
 
 def test_info_explains_the_codes_of_a_block(trained, tmp_path):
@@ -194,10 +228,15 @@ def test_ctrl_c_leaves_whole_files_and_the_same_command_goes_on(copied, monkeypa
     assert not list((copied / "made").glob(".*"))
     assert told("info", "made", cwd=copied)["finished"] is False
     if command == "index":
-        assert "is not finished; run the same gphash index" in failed("search", "made", "id:0", cwd=copied)
+        assert "make it again if it was interrupted" in failed("search", "made", "key:0", cwd=copied)
+    files = {path: path.stat().st_ino for path in (copied / "made").rglob("*block-*")}
+    assert 0 < len(files) < 6
     again = told(command, "near.gph", "blocks", "-o", "made", cwd=copied)
-    assert 0 < again["blocks_made_now"] < 6
-    assert read_manifest(copied / "made").finished
+    assert {path: path.stat().st_ino for path in files} == files
+    assert again["rows" if command == "encode" else "items"] == 1797
+    if command == "encode":
+        assert again["blocks_made_now"] == 6 - len(files)
+        assert bulk.read_plan(copied / "made").finished
 
 
 @pytest.mark.parametrize("command", [FIT, ("encode", "near.gph", "blocks"), ("index", "near.gph", "blocks")])
@@ -227,11 +266,11 @@ def test_a_block_that_is_missing_or_bad_is_named(copied, cluster):
     ("command", "complaint"),
     [
         (("fit", "blocks", "-m", "sdh"), "sdh needs all rows in memory"),
-        (("search", "blocks-index", "random"), "give a file .npy of rows, or id:NUMBER"),
-        (("search", "blocks-index", "id:1797"), "ids go from 0 to 1796"),
-        (("search", "blocks-index", "id:7", "--ranking", "expected"), "no probabilities; give --ranking hamming"),
+        (("search", "blocks.gphash", "key:1797"), "there is no item 1797."),
+        (("search", "blocks.gphash", "key:7", "--ranking", "expected"), "no probabilities (its picture cannot be"),
+        (("search", "blocks.gphash", "key:7", "--show", "x.png"), "item 7 has no picture"),
         (("info", "blocks"), "'blocks' is a folder; gphash data blocks describes a folder of blocks."),
-        (("data", "blocks-index"), "gphash info blocks-index explains it"),
+        (("data", "blocks.gphash"), "gphash info blocks.gphash explains it"),
     ],
 )
 def test_what_cannot_be_is_one_line(indexed, command, complaint):
@@ -249,7 +288,7 @@ def test_what_cannot_be_is_one_line(indexed, command, complaint):
         (("encode", "near.gph", "blocks", "-p"), "--probabilities is for rows in one file"),
         (("encode", "near.gph", "blocks", "-o", "near.gph"), "is a file"),
         (("index", "near.gph", "blocks", "-o", "no/index"), "does not exist; make it first"),
-        (("search", "blocks-index", "id:7", "--label", "3"), "knows neither labels nor pictures"),
+        (("add", "blocks.gphash", "blocks"), "'blocks' is a folder of blocks; gphash index makes a collection of one."),
     ],
 )
 def test_what_cannot_be_said_is_a_matter_of_usage(indexed, command, complaint):
@@ -265,13 +304,19 @@ def test_blocks_without_labels_teach_nothing(tmp_path):
     assert "has neither labels nor tags to learn from" in failed("fit", "blocks", cwd=tmp_path)
 
 
-def test_a_model_of_others_is_refused(indexed):
+def test_a_collection_is_replaced_only_when_told_to(indexed):
     told(*FIT, "-o", "other.gph", "--seed", 1, cwd=indexed)
-    assert "is not the model of" in failed("search", "blocks-index", "id:7", "--model", "other.gph", cwd=indexed)
-    assert "was made with the model" in failed("index", "other.gph", "blocks", cwd=indexed)
+    before = told("search", "blocks.gphash", "key:7", cwd=indexed)
+    with contextlib.chdir(indexed):
+        refused = inside("index", "other.gph", "blocks")
+    assert refused.exit_code == 2
+    assert "--replace" in refused.stderr
+    assert told("search", "blocks.gphash", "key:7", cwd=indexed) == before
+    told("index", "other.gph", "blocks", "-o", "again.gphash", cwd=indexed)
+    told("index", "near.gph", "blocks", "-o", "again.gphash", "--replace", cwd=indexed)
+    assert told("search", "again.gphash", "key:7", cwd=indexed) == before
 
 
 def test_help_teaches_it():
     for command in ("fit", "encode", "index"):
         assert "--cluster tcp://10.0.0.1:8786" in inside(command, "--help").stdout
-    assert "gphash search /shared/index rows.npy" in inside("search", "--help").stdout

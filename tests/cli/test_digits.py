@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from gphash import HammingIndex, load
+from gphash.data import sources
 from gphash.data.known import digits
 from tests.cli.running import COMMAND, ENVIRONMENT, QUICK, gphash, started, told
 
@@ -101,52 +102,55 @@ def test_evaluate_writes_a_report_and_draws_it(made, tmp_path):
     assert "curve" not in among["results"]["hamming"]
 
 
-def test_search_by_id_lists_what_the_index_finds(made, tmp_path):
-    answer = told("search", made / "digits.index", "id:7", "-k", 4, cwd=tmp_path)
+def test_search_by_key_lists_what_the_index_finds(made, tmp_path):
+    answer = told("search", made / "digits.gphash", "key:7", "-k", 4, cwd=tmp_path)
     (result,) = answer["results"]
-    assert result["query"]["id"] == 7
-    assert 7 not in [one["id"] for one in result["neighbours"]]
-    index = HammingIndex.open(made / "digits.index")
-    packed, ids = index.items()
-    own = packed[ids.tolist().index(7)][None]
+    assert result["query"]["key"] == 7
+    assert 7 not in [one["key"] for one in result["neighbours"]]
+    packed = load(made / "digits-8.gph").encode(sources.read("digits").X)
+    index, own = HammingIndex.build(packed, n_bits=8), packed[7:8]
     wanted = [number for number in index.search(own, k=5).ids[0].tolist() if number != 7][:4]
-    assert [one["id"] for one in result["neighbours"]] == wanted
+    assert [one["key"] for one in result["neighbours"]] == wanted
     assert result["query"]["bits"] == "".join(map(str, np.unpackbits(own[0], count=8)))
-    plain = gphash("search", made / "digits.index", "id:7", "-k", 4, cwd=tmp_path).stdout.splitlines()
-    assert plain[0].split() == ["rank", "id", "label", "distance", "bits"]
+    plain = gphash("search", made / "digits.gphash", "key:7", "-k", 4, cwd=tmp_path).stdout.splitlines()
+    assert plain[0].split() == ["rank", "key", "label", "distance", "bits"]
     assert plain[1].split()[-1] == result["query"]["bits"]
     assert [line.split()[1] for line in plain[2:6]] == [str(number) for number in wanted]
 
 
 def test_search_marks_bits_that_differ(made, tmp_path):
-    answer = told("search", made / "digits.index", "id:0", "-k", 900, cwd=tmp_path)["results"][0]
+    answer = told("search", made / "digits.gphash", "key:0", "-k", 900, cwd=tmp_path)["results"][0]
     own, last = answer["query"]["bits"], answer["neighbours"][-1]
     assert last["distance"] == sum(a != b for a, b in zip(own, last["bits"], strict=True)) > 0
-    line = gphash("search", made / "digits.index", "id:0", "-k", 900, cwd=tmp_path).stdout.splitlines()[901]
+    line = gphash("search", made / "digits.gphash", "key:0", "-k", 900, cwd=tmp_path).stdout.splitlines()[901]
     marks = "".join("·" if a == b else b for a, b in zip(own, last["bits"], strict=True))
     assert line.rstrip().endswith(marks)
-    within = told("search", made / "digits.index", "id:0", "-k", 900, "--radius", 0, cwd=tmp_path)["results"][0]
+    within = told("search", made / "digits.gphash", "key:0", "-k", 900, "--radius", 0, cwd=tmp_path)["results"][0]
     assert {one["distance"] for one in within["neighbours"]} == {0}
 
 
 def test_search_by_rows_and_by_probabilities(made, tmp_path):
     np.save(tmp_path / "rows.npy", digits.load().test.X[:3])
-    answer = told("search", made / "digits.index", "rows.npy", "-k", 2, "--ranking", "expected", cwd=tmp_path)
+    answer = told("search", made / "digits.gphash", "rows.npy", "-k", 2, "--ranking", "expected", cwd=tmp_path)
     assert [one["query"]["name"] for one in answer["results"]] == [f"rows.npy, row {row}" for row in range(3)]
     assert all(len(one["query"]["probabilities"]) == 8 for one in answer["results"])
     assert all(one["precision"] is None for one in answer["results"])
 
 
 def test_search_draws_a_sheet(made, tmp_path):
-    found = gphash("search", made / "digits.index", "random", "-k", 3, "--show", "sheet.png", cwd=tmp_path)
+    found = gphash("search", made / "digits.gphash", "random", "-k", 3, "--show", "sheet.png", cwd=tmp_path)
     assert "wrote sheet.png" in found.stdout
     assert (tmp_path / "sheet.png").read_bytes().startswith(b"\x89PNG")
     assert [path.name for path in tmp_path.iterdir()] == ["sheet.png"]
 
 
 def test_info_explains_every_file(made, tmp_path):
-    for name, kind in (("digits-8.gph", "model"), ("digits.index", "index"), ("digits.index.items", "items")):
+    for name, kind in (("digits-8.gph", "model"), ("digits.gphash", "collection")):
         assert told("info", made / name, cwd=tmp_path)["kind"] == kind
+    assert told("info", made / "digits.gphash" / "parts" / "0000.index", cwd=tmp_path)["kind"] == "index"
+    for name in ("collection.json", "items.sqlite"):
+        said = gphash("info", made / "digits.gphash" / name, cwd=tmp_path, code=1).stderr
+        assert f"gphash info {made / 'digits.gphash'} explains it" in said
     found = gphash("info", made / "digits-8.gph", cwd=tmp_path).stdout
     assert "model\n" in found
     assert "fingerprint" in found
@@ -156,9 +160,12 @@ def test_info_explains_every_file(made, tmp_path):
     assert -0.7 < answer["leave_one_out_score"] < 0
     assert answer["fingerprint"] == load(made / "digits-8.gph").fingerprint_
     assert (answer["method"], answer["bits"]) == ("gph", 8)
-    index = told("info", made / "digits.index", cwd=tmp_path)
+    index = told("info", made / "digits.gphash", cwd=tmp_path)
     assert (index["items"], index["bits"], index["model"]) == (1797, 8, answer["fingerprint"])
-    assert "digits.index.items" in index["beside"]
+    assert (index["parts"], index["keys"], index["pictures"]) == (1, "whole numbers", True)
+    assert index["bytes"] > 1797 * 64
+    assert {"key", "label", "title"} <= set(index["columns"])
+    assert index["classes"] == [str(digit) for digit in range(10)]
 
 
 def test_data_lists_without_a_download_and_describes(tmp_path):
@@ -175,9 +182,9 @@ def test_data_lists_without_a_download_and_describes(tmp_path):
 @pytest.mark.slow
 def test_demo_ends_with_the_command_that_opens_the_page(tmp_path):
     found = started("demo", cwd=tmp_path)
-    assert found.stdout.splitlines()[-1].strip() == "gphash serve gphash-demo/digits.index"
+    assert found.stdout.splitlines()[-1].strip() == "gphash serve gphash-demo/digits.gphash"
     names = {path.name for path in (tmp_path / "gphash-demo").iterdir()}
-    assert {"digits.gph", "digits.index", "digits.index.items", "report.json"} <= names
+    assert names == {"digits.gph", "digits.gphash", "report.json"}
     assert [path.name for path in tmp_path.iterdir()] == ["gphash-demo"]
 
 
@@ -188,7 +195,7 @@ def test_serve_answers_until_it_is_stopped(made, tmp_path):
         port = free.getsockname()[1]
     (tmp_path / "token").write_text("secret\n")
     (tmp_path / "token").chmod(0o600)
-    arguments = ["serve", str(made / "digits.index"), "--port", str(port), "--read-token-file", "token"]
+    arguments = ["serve", str(made / "digits.gphash"), "--port", str(port), "--read-token-file", "token"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen([*COMMAND, *arguments], cwd=tmp_path, env=ENVIRONMENT, **pipes) as run:
         try:
@@ -196,7 +203,7 @@ def test_serve_answers_until_it_is_stopped(made, tmp_path):
             request = urllib.request.Request(f"http://127.0.0.1:{port}/items/7")
             request.add_header("Authorization", "Bearer secret")
             answer = _answer(request)
-            assert answer["id"] == 7
+            assert answer["key"] == 7
             assert len(answer["bits"]) == 8
         finally:
             run.send_signal(signal.SIGINT)

@@ -47,14 +47,26 @@ def here(tmp_path, monkeypatch):
         ("evaluate none.gph digits", 1, "'none.gph': no such file"),
         ("evaluate none.gph digits --radius -1", 2, "Invalid value for '--radius'"),
         ("index none.gph digits", 1, "'none.gph': no such file"),
-        ("search none.index id:1", 1, "none.index"),
-        ("search none.index id:1 --show sheet.bmp", 2, "ends in .png, .svg, .pdf"),
-        ("search none.index plain.npy --show sheet.png", 2, "rows of features have no picture"),
-        ("search none.index id:1 --ranking best", 2, "Invalid value for '--ranking'"),
-        ("serve none.index", 1, "there is no index 'none.index'; gphash index makes one."),
-        ("serve text.txt --host 0.0.0.0", 1, "--no-token"),
-        ("serve none.index --read-token-file none", 1, "'none': no such file"),
-        ("serve none.index --token secret", 2, "No such option"),
+        ("index none.gph digits -o text.txt", 2, "--output 'text.txt' is a file; give the name of a folder."),
+        ("index none.gph digits -o nowhere/i.gphash", 2, "is in a folder that does not exist"),
+        ("index none.gph digits -o .", 2, "has other files, such as"),
+        ("index none.gph digits --cluster x", 1, "'none.gph': no such file"),
+        ("add none.gphash digits", 1, "none.gphash' is not there; give the folder of a collection."),
+        ("add none.gphash", 2, "Missing argument 'DATA'"),
+        ("remove none.gphash 7", 1, "none.gphash' is not there"),
+        ("remove none.gphash", 2, "Missing argument 'KEY"),
+        ("compact text.txt", 1, "text.txt' is a file; give the folder of a collection."),
+        ("compact .", 1, "has no collection.json; give the folder of a collection"),
+        ("search none.gphash key:1", 1, "none.gphash' is not there"),
+        ("search none.gphash key:1 -k 0", 2, "Invalid value for '-k'"),
+        ("search mysql://me:secret@shop key:1", 1, "'mysql'; give one of 'folder', 'postgresql'"),
+        ("search none.gphash key:1 --show sheet.bmp", 2, "ends in .png, .svg, .pdf"),
+        ("search none.gphash plain.npy --show sheet.png", 2, "rows of features have no picture"),
+        ("search none.gphash key:1 --ranking best", 2, "Invalid value for '--ranking'"),
+        ("serve none.gphash", 1, "there is no collection 'none.gphash'; gphash index makes one."),
+        ("serve text.txt", 1, "there is no collection 'text.txt'; gphash index makes one."),
+        ("serve none.gphash --read-token-file none", 1, "'none': no such file"),
+        ("serve none.gphash --token secret", 2, "No such option"),
         ("info none", 1, "'none': no such file or directory."),
         ("info text.txt", 1, "'text.txt' is not a file of gphash."),
         ("info odd.json", 1, "'odd.json' is not a file of gphash."),
@@ -98,7 +110,7 @@ def small(here):
         ("encode small.gph plain.npy -p", "a model of lsh, which gives no probabilities"),
         ("evaluate small.gph plain.npy", "neither labels nor tags to judge by"),
         ("evaluate small.gph digits", "'small.gph' was trained on 5"),
-        ("index small.gph digits", "the model 'small.gph' takes 5"),
+        ("index small.gph digits", "'digits' has 64 features a row, and 'small.gph' was trained on 5"),
     ],
 )
 def test_rows_that_do_not_fit_the_model(small, arguments, message):
@@ -111,8 +123,9 @@ def test_rows_that_do_not_fit_the_model(small, arguments, message):
 @pytest.mark.parametrize(
     ("query", "code", "message"),
     [
-        ("id:99", 1, "99"),
-        ("id:seven", 2, "give id: and a whole number"),
+        ("key:99", 1, "there is no item 99."),
+        ("key:seven", 2, "'seven' is no key; the keys of this collection are whole numbers."),
+        ("id:7", 1, "'id:7' is not a file; give a picture, a file .npy, key:KEY, or random."),
         ("cat.jpg", 1, "'cat.jpg' is not a file; give a picture"),
         ("wide.npy", 1, "64"),
         ("flat.npy", 1, "numbers [n, d]"),
@@ -125,14 +138,14 @@ def test_queries_that_cannot_be(small, query, code, message):
     np.save("wide.npy", np.zeros(64))
     np.save("flat.npy", np.array(["word"]))
     (small / "broken.npy").write_text("nothing")
-    found = inside("search", "labelled.index", query)
+    found = inside("search", "labelled.gphash", query)
     assert found.exit_code == code, found.output
     assert message in found.stderr
 
 
 def test_expected_distance_needs_probabilities(small):
     assert inside("index", "small.gph", "labelled.npz").exit_code == 0
-    found = inside("search", "labelled.index", "plain.npy", "--ranking", "expected")
+    found = inside("search", "labelled.gphash", "plain.npy", "--ranking", "expected")
     assert found.exit_code == 1
     assert "probabilit" in found.stderr
 

@@ -9,7 +9,6 @@ import pytest
 from PIL import Image
 
 from gphash.collection.collection import Collection
-from gphash.index.hamming_index import HammingIndex
 from tests.cli.running import inside
 
 
@@ -25,7 +24,7 @@ def here(tmp_path, monkeypatch):
         (tmp_path / name).write_text("months of work")
     (tmp_path / "other.json").write_text("{}")
     assert inside("fit", "labelled.npz", "-m", "lsh", "--bits", 4, "-o", "m.gph").exit_code == 0
-    assert inside("index", "m.gph", "labelled.npz", "-o", "i.index").exit_code == 0
+    assert inside("index", "m.gph", "labelled.npz", "-o", "i.gphash").exit_code == 0
     return tmp_path
 
 
@@ -38,28 +37,30 @@ def here(tmp_path, monkeypatch):
         ("evaluate m.gph rows.npy --stored labelled.npz -o labelled.npz", "is a file that this command reads"),
         ("fit labelled.npz -m lsh -o labelled.npz", "is a file that this command reads"),
         ("fit labelled.npz -o run --checkpoint run", "is a file that this command reads"),
-        ("index m.gph labelled.npz -o m.gph", "is a file that this command reads"),
-        ("search i.index photo.png --show photo.png", "is a file that this command reads"),
+        ("index m.gph labelled.npz -o m.gph", "--output 'm.gph' is a file; give the name of a folder."),
+        ("search i.gphash photo.png --show photo.png", "is a file that this command reads"),
         ("fit labelled.npz -m lsh -o photo.png", "is there already, and is no model"),
-        ("fit labelled.npz -m lsh -o i.index", "is there already, and is no model"),
-        ("fit labelled.npz -m lsh -o i.index.items", "is there already, and is no model"),
+        ("fit labelled.npz -m lsh -o i.gphash", "is a folder; give the name of a file"),
+        ("fit labelled.npz -m lsh -o i.gphash/items.sqlite", "is there already, and is no model"),
         ("encode m.gph labelled.npz -o rows.npy", "is there already, and is no array of codes"),
         ("encode m.gph labelled.npz -o thesis.npy", "is there already, and is no array of codes"),
         ("encode m.gph rows.npy -p -o labelled.npz", "is there already, and is no array of codes"),
         ("evaluate m.gph labelled.npz -o thesis.json", "is there already, and is no report"),
         ("evaluate m.gph labelled.npz -o other.json", "is there already, and is no report"),
         ("evaluate m.gph labelled.npz -o rows.npy", "is there already, and is no report"),
-        ("index m.gph labelled.npz -o thesis.txt", "is there already, and is no index"),
-        ("search i.index id:3 --show photo.png", "is there already, and is no drawing"),
-        ("search i.index id:3 --show photo.svg", "--show 'photo.svg' is there already, and is no drawing"),
+        ("index m.gph labelled.npz -o thesis.txt", "--output 'thesis.txt' is a file; give the name of a folder."),
+        ("index m.gph labelled.npz -o .", "--output '.' has other files, such as"),
+        ("index m.gph labelled.npz -o i.gphash", "give another name, or allow to replace it: --replace."),
+        ("search i.gphash key:3 --show photo.png", "is there already, and is no drawing"),
+        ("search i.gphash key:3 --show photo.svg", "--show 'photo.svg' is there already, and is no drawing"),
     ],
 )
 def test_nothing_else_is_overwritten(here, arguments, message):
-    before = {path.name: path.read_bytes() for path in here.iterdir()}
+    before = {path: path.read_bytes() for path in here.rglob("*") if path.is_file()}
     found = inside(*arguments.split())
     assert found.exit_code == 2, found.output
     assert message in " ".join(found.stderr.split())
-    assert {path.name: path.read_bytes() for path in here.iterdir()} == before
+    assert {path: path.read_bytes() for path in here.rglob("*") if path.is_file()} == before
 
 
 def test_a_link_to_an_input_is_the_input(here):
@@ -77,7 +78,7 @@ def test_the_same_command_may_be_run_again(here):
             "fit labelled.npz -m lsh --bits 4 -o empty.gph",
             "encode m.gph rows.npy -o codes.npy",
             "evaluate m.gph labelled.npz",
-            "index m.gph labelled.npz -o i.index",
+            "index m.gph labelled.npz -o i.gphash --replace",
         ):
             found = inside(*arguments.split())
             assert found.exit_code == 0, found.output
@@ -86,7 +87,7 @@ def test_the_same_command_may_be_run_again(here):
 @pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
 def test_a_sheet_may_be_drawn_again(made, tmp_path, suffix):
     for _ in range(2):
-        found = inside("search", made / "digits.index", "id:3", "-k", 2, "--show", tmp_path / f"sheet.{suffix}")
+        found = inside("search", made / "digits.gphash", "key:3", "-k", 2, "--show", tmp_path / f"sheet.{suffix}")
         assert found.exit_code == 0, found.output
 
 
@@ -95,18 +96,21 @@ def interrupt(*_, **__):
 
 
 def test_an_interrupted_build_leaves_nothing_and_says_so(here, monkeypatch):
-    before = sorted(os.listdir())
-    monkeypatch.setattr(HammingIndex, "save", interrupt)
-    found = inside("index", "m.gph", "labelled.npz", "-o", "new.index")
-    assert found.exit_code == 130
-    assert found.stderr == "gphash: interrupted; nothing was written.\n"
-    assert sorted(os.listdir()) == before
+    before = sorted(here.rglob("*"))
+    monkeypatch.setattr("gphash.collection.building._fill", interrupt)
+    for arguments in (["-o", "new.gphash"], ["-o", "i.gphash", "--replace"]):
+        found = inside("index", "m.gph", "labelled.npz", *arguments)
+        assert found.exit_code == 130
+        assert found.stderr == "gphash: interrupted; nothing was written.\n"
+        assert sorted(here.rglob("*")) == before
+    assert inside("search", "i.gphash", "key:3").exit_code == 0
 
 
-def test_an_index_that_is_in_place_is_said_to_be(here, monkeypatch):
+def test_a_collection_that_is_in_place_is_said_to_be(here, monkeypatch):
     monkeypatch.setattr(Collection, "open", interrupt)
-    found = inside("index", "m.gph", "labelled.npz", "-o", "i.index")
-    assert found.stderr == "gphash: interrupted; this was written: i.index.\n"
+    for arguments in (["-o", "new.gphash"], ["-o", "i.gphash", "--replace"]):
+        found = inside("index", "m.gph", "labelled.npz", *arguments)
+        assert found.stderr == f"gphash: interrupted; this was written: {arguments[1]}.\n"
 
 
 def test_what_a_report_was_written_to_is_said(here, monkeypatch):
@@ -152,15 +156,15 @@ def test_advice_on_memory_where_there_is_none(here, monkeypatch):
         raise MemoryError
 
     monkeypatch.setattr(Collection, "open", full)
-    assert inside("search", "i.index", "id:3").stderr == "gphash: there is not enough memory.\n"
+    assert inside("search", "i.gphash", "key:3").stderr == "gphash: there is not enough memory.\n"
 
 
 def test_precision_counts_what_can_be_judged(here):
-    with Collection.open("i.index", writable=True) as collection:
-        code = collection.index.codes_of([3])
-        collection.index.add(np.repeat(code, 2, axis=0), [20, 21])
-    answer = json.loads(inside("search", "i.index", "id:3", "-k", 21, "--json").stdout)["results"][0]
+    with np.load("labelled.npz") as rows:
+        np.save("bare.npy", rows["X"][[3, 3]])
+    assert inside("add", "i.gphash", "bare.npy").exit_code == 0
+    answer = json.loads(inside("search", "i.gphash", "key:3", "-k", 21, "--json").stdout)["results"][0]
     judged = [one["relevant"] for one in answer["neighbours"] if one["relevant"] is not None]
     assert (len(judged), len(answer["neighbours"])) == (19, 21)
-    said = inside("search", "i.index", "id:3", "-k", 21).stdout
+    said = inside("search", "i.gphash", "key:3", "-k", 21).stdout
     assert f"precision {sum(judged) / 19:.2f}: {sum(judged)} of 19; 2 without a label" in said

@@ -3,6 +3,8 @@
 import contextlib
 import json
 import os
+import re
+import shutil
 import sys
 
 import numpy as np
@@ -38,7 +40,7 @@ def folder(tmp_path_factory):
     return place
 
 
-def test_a_folder_becomes_a_model_and_an_index(folder):
+def test_a_folder_becomes_a_model_and_a_collection(folder):
     answer = told("data", "all", cwd=folder)
     assert answer["rows"] == 24
     assert answer["classes"] == {"circles": 12, "stripes": 12}
@@ -54,16 +56,41 @@ def test_what_was_left_out_is_said_once(folder):
 
 
 def test_a_picture_finds_its_class(folder):
-    (result,) = told("search", "all.index", "all/stripes/3.png", "-k", 5, cwd=folder)["results"]
+    (result,) = told("search", "all.gphash", "all/stripes/3.png", "-k", 5, cwd=folder)["results"]
     assert [one["labels"] for one in result["neighbours"]].count(["stripes"]) >= 4
-    only = told("search", "all.index", "all/stripes/3.png", "-k", 5, "--label", "circles", cwd=folder)["results"][0]
+    only = told("search", "all.gphash", "all/stripes/3.png", "-k", 5, "--label", "circles", cwd=folder)["results"][0]
     assert {tuple(one["labels"]) for one in only["neighbours"]} == {("circles",)}
-    gphash("search", "all.index", "all/stripes/3.png", "-k", 5, "--show", "sheet.svg", cwd=folder)
+    gphash("search", "all.gphash", "all/stripes/3.png", "-k", 5, "--show", "sheet.svg", cwd=folder)
     assert (folder / "sheet.svg").read_text().startswith("<?xml")
 
 
+def test_the_name_of_a_file_is_shown(folder):
+    lines = gphash("search", "all.gphash", "all/stripes/3.png", "-k", 2, cwd=folder).stdout.splitlines()
+    assert lines[0].split()[-1] == "about"
+    assert all(re.fullmatch(r"(stripes|circles)/[0-9]+\.png", line.split()[-1]) for line in lines[2:4])
+
+
+def test_pictures_are_added_and_kept(folder, tmp_path):
+    gphash("index", folder / "all-4.gph", folder / "all", "-o", "all.gphash", "-q", cwd=tmp_path)
+    shutil.copytree(folder / "all" / "stripes", tmp_path / "new" / "stripes")
+    added = told("add", "all.gphash", "new", cwd=tmp_path)
+    assert (added["added"], added["items"], added["keys"]) == (12, 36, list(range(24, 36)))
+    shutil.rmtree(tmp_path / "new")
+    (found,) = told("search", "all.gphash", "key:24", "-k", 40, cwd=tmp_path)["results"]
+    assert found["query"]["labels"] == ["stripes"]
+    near = {one["key"]: one for one in found["neighbours"]}
+    assert near[25]["has_picture"]
+    assert near[25]["values"]["name"] == "stripes/1.png"
+    same = next(key for key, one in near.items() if key < 24 and one["values"]["name"] == "stripes/1.png")
+    assert near[same]["bits"] == near[25]["bits"]
+    assert not near[same]["has_picture"]  # it stayed in a folder that nobody named
+    wanted = ("--where", "key >= 24", "--show", "sheet.png")
+    gphash("search", "all.gphash", "key:24", "-k", 3, *wanted, cwd=tmp_path)
+    assert (tmp_path / "sheet.png").is_file()
+
+
 def test_a_file_that_is_no_picture_is_refused(folder):
-    found = gphash("search", "all.index", "all/circles/readme.txt", cwd=folder, code=1)
+    found = gphash("search", "all.gphash", "all/circles/readme.txt", cwd=folder, code=1)
     assert "readme.txt" in found.stderr
     assert len(found.stderr.splitlines()) == 1
 
@@ -74,9 +101,10 @@ def run(cwd, *arguments):
 
 
 def test_pictures_elsewhere_are_shown_to_whoever_names_them(folder, tmp_path):
-    found = run(tmp_path, "index", folder / "all-4.gph", folder / "all", "-o", "all.index", "-q")
-    assert f"--pictures {folder / 'all'}" in found.stdout
-    asked = ("search", "all.index", "id:1", "-k", 3, "--show", "sheet.png")
+    found = run(tmp_path, "index", folder / "all-4.gph", folder / "all", "-o", "all.gphash", "-q")
+    assert f"gphash serve all.gphash --pictures {folder / 'all'} shows them" in found.stdout
+    assert told("info", "all.gphash", cwd=tmp_path)["pictures_elsewhere"] == str(folder / "all")
+    asked = ("search", "all.gphash", "key:1", "-k", 3, "--show", "sheet.png")
     refused = run(tmp_path, *asked)
     assert refused.exit_code == 1
     assert f"--pictures '{folder / 'all'}'" in refused.stderr
@@ -109,8 +137,8 @@ def test_another_descriptor_is_chosen_by_its_name(tmp_path):
     assert made["parameters"]["kernel"] == "matern-3/2"
     assert told("info", "words.gph", cwd=tmp_path)["descriptor"]["name"] == "bag-of-words"
     assert "× 128 numbers" in run(tmp_path, "info", "words.gph").stdout
-    told("index", "words.gph", "all", "-o", "words.index", cwd=tmp_path)
-    (found,) = told("search", "words.index", "all/a/2.png", "-k", 3, cwd=tmp_path)["results"]
+    told("index", "words.gph", "all", "-o", "words.gphash", cwd=tmp_path)
+    (found,) = told("search", "words.gphash", "all/a/2.png", "-k", 3, cwd=tmp_path)["results"]
     assert len(found["neighbours"]) == 3
     for data, name, message in (("all", "sift", "--descriptor 'sift'"), ("toy", "gist", "has no pictures")):
         refused = run(tmp_path, "fit", data, "--descriptor", name)

@@ -1,28 +1,35 @@
-"""`gphash store` against a real PostgreSQL, as a person uses it."""
+"""Collections in a real PostgreSQL from the command line: store, fetch, drop, and what takes folders and addresses."""
 
 import json
-import os
+import shutil
 import subprocess
 
 import numpy as np
 import pytest
 
-from gphash import HammingIndex, load
+from gphash.collection.collection import Collection
 from gphash.data import sources
-from gphash.index.parts import PartedIndex
-from tests.cli.running import COMMAND, ENVIRONMENT, gphash, inside, started
+from tests.cli.running import ENVIRONMENT, inside, started
 
 psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed")
 
+MADE = ("collection", "pictures", "tags", "classes", "items", "codes", "meta")
+
+
+@pytest.fixture(scope="module")
+def url(conninfo):
+    """The address of a collection, but for its name."""
+    parts = dict(part.split("=", 1) for part in conninfo.split())
+    return f"postgresql://{parts['user']}@/{parts['dbname']}?host={parts['host']}&collection="
+
 
 @pytest.fixture
-def store(made, conninfo, monkeypatch):
-    """Run `gphash store` within this process, in the folder of the model and the index."""
+def run(made, monkeypatch):
+    """Run a command within this process, in the folder of the model and the collection."""
     monkeypatch.chdir(made)
-    monkeypatch.setenv("GPHASH_DATABASE", conninfo)
 
     def run(*arguments, code=0):
-        found = inside("store", *arguments)
+        found = inside(*arguments)
         assert found.exit_code == code, found.output
         if code == 1:
             assert len(found.stderr.splitlines()) == 1
@@ -33,266 +40,268 @@ def store(made, conninfo, monkeypatch):
 
 
 @pytest.fixture
-def loaded(store):
-    """The digits in a store that is gone afterwards."""
-    store("load", "digits.index", "--name", "numbers", "-q")
-    yield "numbers"
-    if inside("store", "info", "--name", "numbers").exit_code == 0:
-        store("drop", "--name", "numbers", "--yes")
+def stored(run, url):
+    """The digits in a collection that is gone afterwards."""
+    run("store", "digits.gphash", f"{url}numbers", "-q")
+    yield f"{url}numbers"
+    if inside("info", f"{url}numbers").exit_code == 0:
+        run("drop", f"{url}numbers", "--yes")
 
 
-def answer(store, *arguments):
-    found = store(*arguments, "--json", "--quiet")
+def answer(run, *arguments):
+    found = run(*arguments, "--json", "--quiet")
     assert found.stderr == ""
     return json.loads(found.stdout)
 
 
-def test_from_loading_to_dropping(store, made, conninfo, connection):
-    where = {"cwd": made, "env": {**ENVIRONMENT, "GPHASH_DATABASE": conninfo}}
-    said = started("store", "load", "digits.index", **where).stdout
-    assert said.startswith("loaded 1,797 items, ")
-    assert "distinct codes of 8 bits, into the store 'digits' in " in said
-    assert said.rstrip().endswith("items a second")
-    told = answer(store, "info", "--name", "digits")
-    index = HammingIndex.open(made / "digits.index")
-    assert (told["items"], told["codes"], told["bits"]) == (1797, index.stats().n_codes, 8)
-    assert told["model"] == load(made / "digits-8.gph").fingerprint_
-    assert connection.execute("SELECT count(*) FROM digits_items").fetchone() == (1797,)
-    asked = ("search", "digits-8.gph", "digits:test", "--name", "digits", "-k", 7)
-    found = answer(store, *asked)["results"]
-    codes = load(made / "digits-8.gph").encode(sources.read("digits:test").X)
-    wanted = index.search(codes, 7)
-    ids = [[one["id"] for one in result["neighbours"]] for result in found]
-    distances = [[one["distance"] for one in result["neighbours"]] for result in found]
-    assert ids == wanted.ids.tolist()
-    assert distances == wanted.distances.tolist()
-    assert store("verify", "--name", "digits").stdout == "the store 'digits' is whole: 1,797 items\n"
-    drop = ("store", "drop", "--name", "digits")
-    kept = started(*drop, input="n\n", code=1, **where)
-    assert kept.stderr.endswith("? [y/N]\ngphash: nothing was dropped.\n")
-    assert "give --yes" in started(*drop, stdin=subprocess.DEVNULL, code=2, **where).stderr
-    gone = started(*drop, input="y\n", **where)
-    assert gone.stdout == "dropped the store 'digits' and its 1,797 items\n"
-    assert connection.execute("SELECT to_regclass('digits_items')").fetchone() == (None,)
+def tables(connection, name):
+    found = connection.execute("SELECT tablename FROM pg_tables WHERE tablename LIKE %s", (f"{name}\\_%",))
+    return {table.removeprefix(f"{name}_") for (table,) in found}
 
 
-def test_the_database_by_an_option_or_by_variables_of_libpq(made, conninfo, loaded):
-    parts = dict(part.split("=", 1) for part in conninfo.split())
-    plain = {key: value for key, value in ENVIRONMENT.items() if key != "GPHASH_DATABASE"}
-    url = f"postgresql://{parts['user']}@/{parts['dbname']}?host={parts['host']}"
-    variables = {"PGHOST": parts["host"], "PGDATABASE": parts["dbname"], "PGUSER": parts["user"]}
-    for options, environment in ((["--database", url], plain), ([], plain | variables)):
-        command = [*COMMAND, "store", "info", "--name", loaded, *options]
-        found = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=110)
-        assert found.returncode == 0, found.stderr
-        assert "items           1,797\n" in found.stdout
+def test_from_storing_to_dropping(made, url, connection):
+    where, address = {"cwd": made}, f"{url}digits"
+    said = started("store", "digits.gphash", address, **where).stdout
+    assert said == f"copied 1,797 items into {address}\n"
+    assert tables(connection, "digits") == set(MADE)
+    kept = started("drop", address, input="n\n", code=1, **where)
+    assert kept.stderr.endswith(
+        "drop the collection 'digits' and its 1,797 items? [y/N]\ngphash: nothing was dropped.\n"
+    )
+    assert "give --yes" in started("drop", address, stdin=subprocess.DEVNULL, code=2, **where).stderr
+    gone = started("drop", address, input="y\n", **where)
+    assert gone.stdout == f"dropped {address} and its 1,797 items\n"
+    assert tables(connection, "digits") == set()
 
 
-def test_help_says_where_the_connection_string_comes_from(store):
-    for command in ("load", "search", "info", "verify", "drop"):
-        said = " ".join(store(command, "--help").stdout.split())
-        assert "Others can see a command line" in said
-        assert "GPHASH_DATABASE" in said
-        assert f"gphash store {command}" in said.split("Examples:")[1]
-    assert "PGHOST" in store("--help").stdout
-    assert os.environ["GPHASH_DATABASE"] not in store("info", "--help").stdout
+def test_info_is_that_of_the_folder(run, stored):
+    there, here = answer(run, "info", stored), answer(run, "info", "digits.gphash")
+    assert there.pop("collection") == stored
+    assert {name: value for name, value in here.items() if name in there} == there
+    assert set(here) - set(there) == {"collection", "bytes", "parts"}
 
 
-def test_what_is_found_is_what_the_index_finds(store, made, loaded):
-    index, hasher = HammingIndex.open(made / "digits.index"), load(made / "digits-8.gph")
-    X = sources.read("digits:test").X[:9]
-    np.save(made / "nine.npy", X)
-    asked = ("search", "digits-8.gph", "nine.npy", "--name", loaded)
-
-    def pairs(*options):
-        results = answer(store, *asked, *options)["results"]
-        return [[(one["id"], one["distance"]) for one in result["neighbours"]] for result in results]
-
-    def wanted(found):
-        return [list(zip(a.tolist(), b.tolist(), strict=True)) for a, b in zip(*found, strict=True)]
-
-    codes, chances = hasher.encode(X), hasher.bit_probabilities(X)
-    assert pairs("-k", 2000) == wanted(index.search(codes, 2000))
-    near = index.search(codes, 300)
-    assert pairs("-k", 300, "--radius", 1) == [[pair for pair in found if pair[1] <= 1] for found in wanted(near)]
-    assert pairs("-k", 5, "--ranking", "expected") == wanted(index.search_expected(chances, 5))
-    balls = index.within(codes, 0)
-    for number, found in enumerate(pairs("-k", 5, "--ranking", "expected", "--radius", 0)):
-        ids = balls.ids[balls.offsets[number] : balls.offsets[number + 1]]
-        alone = index.search_expected(chances[number : number + 1], 5, allowed=ids)
-        assert [found] == wanted(alone)
+QUERIES = [
+    ("key:7", "-k", 5),
+    ("key:7", "-k", 5, "--ranking", "expected"),
+    ("nine.npy", "-k", 2000),
+    ("nine.npy", "-k", 300, "--radius", 1),
+    ("nine.npy", "-k", 5, "--ranking", "expected"),
+    ("nine.npy", "-k", 5, "--ranking", "expected", "--radius", 0),
+    ("nine.npy", "--label", 3),
+    ("nine.npy", "--where", "label = ?", "--param", 3),
+    ("nine.npy", "--where", "label = ? or key < ?", "--param", 3, "--param", 900),
+    ("nine.npy", "--where", "key between 100 and ? and label in ('1', '2')", "--param", 200, "-k", 100),
+    ("nine.npy", "--where", "title is null and not label = '5'", "--label", 4),
+    ("nine.npy", "--where", "label = 'none'"),
+    ("random", "--seed", 3, "-k", 4),
+]
 
 
-def test_rows_are_shown_as_tables(store, made, loaded):
-    np.save(made / "one.npy", sources.read("digits:test").X[:1])
-    said = store("search", "digits-8.gph", "one.npy", "--name", loaded, "-k", 3).stdout.splitlines()
-    assert said[0].split() == ["rank", "id", "distance", "bits"]
-    assert said[1].split()[0] == "one.npy"
-    assert [line.split()[0] for line in said[2:5]] == ["1", "2", "3"]
-    expected = store("search", "digits-8.gph", "one.npy", "--name", loaded, "-k", 1, "--ranking", "expected").stdout
-    assert "." in expected.splitlines()[2].split()[2]
+@pytest.mark.parametrize("words", QUERIES, ids=lambda words: " ".join(map(str, words)))
+def test_what_is_found_is_what_the_folder_finds(run, made, stored, words):
+    np.save(made / "nine.npy", sources.read("digits:test").X[:9])
+    there, here = (answer(run, "search", place, *words) for place in (stored, "digits.gphash"))
+    assert there == here
 
 
-def test_conditions_on_a_table_of_the_users(store, made, loaded, connection):
-    np.save(made / "one.npy", sources.read("digits:test").X[:1])
-    connection.execute('CREATE SCHEMA IF NOT EXISTS "my shop"')
-    connection.execute('CREATE TABLE "my shop".goods (number bigint, price int, name text)')
-    connection.execute("INSERT INTO \"my shop\".goods SELECT n, n % 10, 'b%' FROM generate_series(0, 1796) AS n")
-    asked = ("search", "digits-8.gph", "one.npy", "--name", loaded, "--table", "my shop.goods", "--key", "number")
-    where = ("--where", "price < %s AND name = %s AND name LIKE 'b%%'", "--param", "3")
-    (result,) = answer(store, *asked, *where, "--param", "b%", "-k", 50)["results"]
-    found = [one["id"] for one in result["neighbours"]]
-    assert len(found) == 50
-    assert all(number % 10 < 3 for number in found)
-    assert answer(store, *asked, *where, "--param", "'; DROP SCHEMA x; --")["results"][0]["neighbours"] == []
-    assert "nothing was found" in store(*asked, *where, "--param", "c").stdout
-    assert "1 values" in store(*asked, *where, code=1).stderr
-    assert 'column "prize" does not exist' in store(*asked, "--where", "prize < 3", code=1).stderr
-    assert "belong together" in store(*asked, code=2).stderr
-    bare = ("search", "digits-8.gph", "one.npy", "--name", loaded)
-    assert "--param without --where" in store(*bare, "--param", "1", code=2).stderr
-    connection.execute('DROP SCHEMA "my shop" CASCADE')
+def test_people_read_the_same_table(run, stored):
+    words = ("key:7", "-k", 3, "--label", 1)
+    assert run("search", stored, *words).stdout == run("search", "digits.gphash", *words).stdout
+    assert "nothing was found" in run("search", stored, "key:7", "--where", "label = 'none'").stdout
 
 
-def test_a_schema_of_ones_own(store, connection):
+def test_pictures_are_shown(run, stored, tmp_path):
+    run("search", stored, "key:7", "-k", 3, "--show", tmp_path / "sheet.png")
+    assert (tmp_path / "sheet.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_items_are_added_and_removed(run, stored):
+    assert answer(run, "add", stored, "digits:test")["keys"] == list(range(1797, 2297))
+    assert answer(run, "remove", stored, 3, 1800) == {"collection": stored, "removed": 2, "items": 2295}
+    assert "there is no item 3." in run("remove", stored, 4, 3, code=1).stderr
+    assert "'x' is no key; the keys of this collection are whole numbers" in run("remove", stored, "x", code=2).stderr
+    assert answer(run, "compact", stored)["items"] == answer(run, "info", stored)["items"] == 2295
+    found = answer(run, "search", stored, "key:1797", "-k", 3000)["results"][0]["neighbours"]
+    assert {one["key"] for one in found} == set(range(2297)) - {3, 1797, 1800}
+
+
+def test_there_and_back(run, stored, tmp_path):
+    run("add", stored, "digits:test", "-q")
+    run("remove", stored, 5)
+    back = tmp_path / "back.gphash"
+    assert answer(run, "fetch", stored, back) == {"collection": str(back), "items": 2296}
+    assert "or allow to replace it: --replace." in " ".join(run("fetch", stored, back, code=2).stderr.split())
+    run("remove", stored, 6)
+    assert run("fetch", stored, back, "--replace").stdout == f"wrote {back}: 2,295 items\n"
+    for words in (("key:7", "-k", 3000, "--ranking", "expected"), ("key:2000", "--where", "label <> '3'")):
+        assert answer(run, "search", back, *words) == answer(run, "search", stored, *words)
+    with Collection.open(back) as here, Collection.open(stored) as there:
+        for key in (7, 2000):
+            assert here.item(key) == there.item(key)
+            assert here.picture(key) == there.picture(key)
+
+
+def test_texts_as_keys_and_columns_of_ones_own(run, made, url, tmp_path):
+    X = sources.read("digits").X[:100]
+    items = [
+        {"key": f"sku-{n}", "label": "ab"[n % 2], "text": f"{n:03d}", "title": f"50% of {n}", "price": n / 2}
+        for n in range(100)
+    ]
+    Collection.create(tmp_path / "shop.gphash", made / "digits-8.gph", X, items=items).close()
+    address = f"{url}shop"
+    run("store", tmp_path / "shop.gphash", address)
+    try:
+        words = (
+            "key:sku-7",
+            "--where",
+            "price < ? and title like '50% of 1%' and label = ?",
+            "--param",
+            8,
+            "--param",
+            "b",
+        )
+        there, here = (answer(run, "search", place, *words) for place in (address, tmp_path / "shop.gphash"))
+        assert there == here
+        found = there["results"][0]["neighbours"]
+        assert {one["key"] for one in found} == {"sku-1", "sku-11", "sku-13", "sku-15"}
+        assert all(one["values"]["price"] < 8 for one in found)
+        exact = answer(run, "search", address, "key:sku-7", "--where", "text = ?", "--param", "012")
+        assert [one["key"] for one in exact["results"][0]["neighbours"]] == ["sku-12"]
+        line = run("search", address, "key:sku-7", "-k", 1).stdout.splitlines()[2]
+        assert "50% of " in line
+        assert answer(run, "info", address)["columns"][-1] == "price"
+        assert answer(run, "remove", address, "sku-1", "sku-1")["items"] == 99
+        assert "there is no item 'sku-1'." in run("search", address, "key:sku-1", code=1).stderr
+        assert "has no keys; this collection has texts as keys" in run("add", address, "digits:test", code=1).stderr
+    finally:
+        run("drop", address, "--yes")
+
+
+def test_a_schema_of_ones_own(run, url, connection):
     connection.execute('CREATE SCHEMA "codes of"')
-    store("load", "digits.index", "--schema", "codes of")
+    address = f"{url}digits&schema=codes%20of"
+    run("store", "digits.gphash", address)
     assert connection.execute('SELECT count(*) FROM "codes of".digits_items').fetchone() == (1797,)
-    assert "there is no store 'digits'" in store("info", "--name", "digits", code=1).stderr
-    answer(store, "drop", "--name", "digits", "--schema", "codes of", "--yes")
+    assert "there is no collection 'digits' in the database" in run("info", f"{url}digits", code=1).stderr
+    assert answer(run, "info", address)["items"] == 1797
+    run("drop", address, "--yes")
     connection.execute('DROP SCHEMA "codes of"')
 
 
-@pytest.fixture(scope="module")
-def blocks(made):
-    """Digits in a folder of blocks, and an index of them in another."""
-    folder = made / "blocks"
-    folder.mkdir()
-    X = sources.read("digits").X
-    for number, start in enumerate(range(0, len(X), 600)):
-        np.save(folder / f"block-{number}.npy", X[start : start + 600])
-    gphash("index", "digits-8.gph", "blocks", "-o", "many.files", "-q", cwd=made)
-    return folder
-
-
-def test_an_index_in_a_folder_becomes_a_store_of_that_name(store, made, blocks):
-    assert answer(store, "load", "many.files")["name"] == "many.files"
-    np.save(made / "nine.npy", sources.read("digits:test").X[:9])
-    asked = ("search", "digits-8.gph", "nine.npy", "--name", "many.files", "-k", 7)
-    found = [[one["id"] for one in result["neighbours"]] for result in answer(store, *asked)["results"]]
-    index = PartedIndex.open(made / "many.files")
-    codes = load(made / "digits-8.gph").encode(np.load(made / "nine.npy"))
-    assert found == index.search(codes, 7).ids.tolist()
-    assert answer(store, "drop", "--name", "many.files", "--yes")["items"] == 1797
-    assert "'blocks' has no manifest.json; give a folder that" in store("load", "blocks", code=1).stderr
-
-
-def test_blocks_are_no_queries(store, blocks, loaded):
-    said = store("search", "digits-8.gph", "blocks", "--name", loaded, code=2).stderr
-    assert "is a folder of blocks; give a file of rows" in said
-
-
-def test_a_wrong_table_or_key_is_named(store, made, loaded, connection):
-    np.save(made / "one.npy", sources.read("digits:test").X[:1])
-    connection.execute("CREATE TABLE goods (id bigint, name text)")
-    asked = ("search", "digits-8.gph", "one.npy", "--name", loaded, "--where", "name = 'a'", "--table")
-    for table in ("nope", "public.nope", "nowhere.goods"):
-        said = store(*asked, table, code=1).stderr
-        assert f"no table '{table}'" in said
-        assert f'relation "{table}" does not exist' in said
-    for table in ("goods", "public.goods"):
-        said = store(*asked, table, "--key", "number", code=1).stderr
-        assert f"--table '{table}' with --key 'number', is refused: column goods.number does not exist" in said
-    said = store(*asked, "goods", "--key", "name", code=1).stderr
-    assert "--key 'name', is refused: operator does not exist: text = bigint" in said
-    connection.execute("DROP TABLE goods")
-
-
-def test_nobody_has_said_where_the_database_is(store, tmp_path, monkeypatch):
-    monkeypatch.delenv("GPHASH_DATABASE")
-    monkeypatch.setenv("PGHOST", str(tmp_path))
-    for command in (("load", "digits.index"), ("info", "--name", "x")):
-        said = store(*command, "-q", code=1).stderr
-        assert said.startswith("gphash: PostgreSQL cannot be reached: ")
-        assert said.endswith("Say where it is by --database, or by GPHASH_DATABASE.\n")
+def test_the_server_by_variables_of_libpq(made, conninfo, stored):
+    parts = dict(part.split("=", 1) for part in conninfo.split())
+    variables = {"PGHOST": parts["host"], "PGDATABASE": parts["dbname"], "PGUSER": parts["user"]}
+    found = started("info", "postgresql://?collection=numbers", cwd=made, env=ENVIRONMENT | variables)
+    assert "items           1,797\n" in found.stdout
+    del variables["PGDATABASE"]
+    named = started(
+        "info", f"postgresql:///{parts['dbname']}?collection=numbers", cwd=made, env=ENVIRONMENT | variables
+    )
+    assert named.stdout.splitlines()[1:] == found.stdout.splitlines()[1:]
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        ("load none.index --name numbers", 1, "'none.index'"),
-        ("load digits-8.gph --name numbers", 1, "digits-8.gph"),
-        ("load digits.index --name numbers", 1, "--name 'numbers' is a store, or a table of one, already"),
-        ("load digits.index --name numbers", 1, "drop it (gphash store drop --name numbers), or give another name."),
-        ("load digits.index --name other --schema nowhere", 1, 'schema "nowhere" does not exist'),
-        ("load digits.index --name other --database secret", 1, "the connection string of the database cannot"),
-        ("info --name other", 1, "there is no store 'other'"),
-        ("info", 2, "Missing option '--name'"),
-        ("drop --name other --yes", 1, "there is no store 'other'"),
-        ("search none.gph digits --name numbers", 1, "'none.gph': no such file or directory."),
-        ("search digits-8.gph nowhere --name numbers", 2, "unknown data 'nowhere'"),
-        ("search digits-8.gph wide.npy --name numbers", 1, "has 5 features a row"),
-        ("search digits-8.gph digits --name numbers -k 0", 2, "Invalid value for '-k'"),
-        ("search small.gph wide.npy --name numbers", 1, "codes of the model"),
-        ("search small.gph wide.npy --name numbers --ranking expected", 1, "gives no probabilities"),
-        ("info --name numbers --lock-timeout 0", 2, "Invalid value for '--lock-timeout'"),
+        ("store none.gphash {}other", 1, "none.gphash' is not there; give the folder of a collection."),
+        ("store digits-8.gph {}other", 1, "digits-8.gph' is a file; give the folder of a collection."),
+        (
+            "store digits.gphash {}numbers",
+            1,
+            "'numbers': the database has a collection, or a table, of that name",
+        ),
+        ("store digits.gphash {}other&schema=nowhere", 1, 'schema "nowhere" does not exist'),
+        ("store digits.gphash other", 1, "the address names no collection; give postgresql://USER@HOST/DATABASE?coll"),
+        ("info {}other", 1, "there is no collection 'other' in the database"),
+        ("drop {}other --yes", 1, "there is no collection 'other' in the database"),
+        ("fetch {}other new.gphash", 1, "there is no collection 'other' in the database"),
+        ("fetch {}numbers digits-8.gph", 2, "COLLECTION 'digits-8.gph' is a file; give the name of a folder."),
+        ("fetch {}numbers .", 2, "COLLECTION '.' has other files"),
+        ("search {}numbers key:9999", 1, "there is no item 9999."),
+        ("search {}numbers wide.npy", 1, "give one row of 64 numbers"),
+        ("search {}numbers key:7 --where prize<3", 1, "the columns are key, label"),
+        ("search {}numbers key:7 --where label<key", 1, "--where 'label<key' compares texts with numbers"),
+        (
+            "search {}numbers key:7 --where label<",
+            1,
+            "--where 'label<' has no end; give one whole condition",
+        ),
+        ("add {}numbers wide.npy", 1, "has 5 features a row"),
     ],
 )
-def test_errors_say_what_to_do(store, made, loaded, arguments, code, message):
+def test_errors_say_what_to_do(run, made, url, stored, arguments, code, message):
     np.save(made / "wide.npy", np.random.default_rng(0).normal(size=(20, 5)))
-    if "small.gph" in arguments:
-        assert inside("fit", "wide.npy", "-m", "lsh", "--bits", 8, "-o", "small.gph").exit_code == 0
-    found = store(*arguments.split(), code=code)
+    before = sorted(path.name for path in made.iterdir())
+    found = run(*arguments.format(url).split(), code=code)
     assert message in " ".join(found.stderr.split())
-    assert "secret" not in found.stderr
+    assert sorted(path.name for path in made.iterdir()) == before
 
 
 @pytest.mark.parametrize(
-    "database",
+    "address",
     [
-        "host=/nowhere password=secret",
+        "postgresql://me:secret@127.0.0.1:1/shop?collection=a",
         "postgresql://me:secret@127.0.0.1:1/shop",
-        "postgresql://me:secret@[/shop",
-        "host=localhost password=secret nonsense",
+        "postgresql://me:secret@[/shop?collection=a",
+        "postgresql://me@127.0.0.1:1/shop?collection=a&password=secret",
+        "postgresql://me:secret@127.0.0.1/shop?collection=a&nonsense=1",
     ],
 )
-def test_a_wrong_connection_string_is_one_line_without_the_password(store, database):
-    found = store("info", "--name", "numbers", "--database", database, code=1)
-    assert "secret" not in found.stderr
-    assert found.stderr.startswith("gphash: ")
+@pytest.mark.parametrize("command", ["info", "store digits.gphash", "drop --yes"])
+@pytest.mark.slow
+def test_a_wrong_address_is_one_line_without_the_password(run, address, command):
+    said = run(*command.split(), address, code=1).stderr
+    assert "secret" not in said
+    assert said.startswith("gphash: ")
 
 
-def test_a_schema_of_a_newer_version(store, loaded, connection):
-    connection.execute("UPDATE numbers_meta SET version = 99")
-    for command in ("info", "verify"):
-        said = store(command, "--name", loaded, code=1).stderr
-        assert "has tables of version 99; this gphash knows 2, update it" in said
-    assert "of version 99" in store("drop", "--name", loaded, "--yes", code=1).stderr
-    connection.execute("UPDATE numbers_meta SET version = 2")
+def test_the_password_is_not_shown(run, stored):
+    address = stored.replace("gphash@", "gphash:secret@")
+    assert "secret" not in run("info", f"{stored}&password=secret").stdout
+    for command in (("info", address), ("compact", address), ("drop", address, "--yes")):
+        assert "gphash@" in (said := run(*command).stdout)
+        assert "secret" not in said
 
 
-def test_a_table_that_somebody_else_has_locked(store, loaded, conninfo):
-    with psycopg.connect(conninfo) as other:
-        other.execute("LOCK TABLE numbers_codes")
-        for command in (["verify"], ["info"], ["drop", "--yes"]):
-            said = store(*command, "--name", loaded, "--lock-timeout", 0.2, code=1).stderr
-            assert "somebody else held a lock for more than --lock-timeout 0.2 seconds" in said
-    store("verify", "--name", loaded)
+def test_a_newer_format(run, stored, connection):
+    connection.execute("UPDATE numbers_collection SET told = told || '{\"format\": 99}'")
+    for command in (("info", stored), ("search", stored, "key:7"), ("drop", stored, "--yes")):
+        assert "has format 99, newer than 1: use a newer gphash" in run(*command, code=1).stderr
+    connection.execute("UPDATE numbers_collection SET told = told || '{\"format\": 1}'")
 
 
-def test_wrong_counts_are_told(store, loaded, connection):
-    connection.execute("DELETE FROM numbers_items WHERE id = 3")
-    assert "wrong count for 1 codes" in store("verify", "--name", loaded, code=1).stderr
-
-
-def test_a_connection_lost_in_the_middle_of_a_load_leaves_nothing(store, connection, monkeypatch):
+def test_a_connection_lost_in_the_middle_leaves_nothing(run, url, connection, monkeypatch):
     from gphash.cli import shown
 
     def end(self, done, total):
         connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'gphash'")
 
     monkeypatch.setattr(shown.Meter, "__call__", end)
-    assert "the connection to PostgreSQL was lost" in store("load", "digits.index", code=1).stderr
-    assert (
-        connection.execute("SELECT to_regclass('digits_items'), to_regclass('digits_meta')").fetchone() == (None,) * 2
-    )
+    assert "the connection to PostgreSQL was lost" in run("store", "digits.gphash", f"{url}lost", code=1).stderr
+    assert tables(connection, "lost") == set()
+
+
+def test_ctrl_c_leaves_nothing(run, url, connection, monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("gphash.collection.items.Items.all_pictures", stop)
+        said = run("store", "digits.gphash", f"{url}stopped", code=130).stderr
+    assert said == "gphash: interrupted; the collection is in the database as a whole, or not at all.\n"
+    assert tables(connection, "stopped") == set()
+
+
+def test_an_interrupted_fetch_leaves_what_was_there(run, stored, tmp_path, monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    shutil.copytree("digits.gphash", tmp_path / "old.gphash")
+    before = sorted(tmp_path.rglob("*"))
+    with monkeypatch.context() as patched:
+        patched.setattr("gphash.collection.building._fill", stop)
+        for name, more in (("new.gphash", []), ("old.gphash", ["--replace"])):
+            said = run("fetch", stored, tmp_path / name, *more, code=130).stderr
+            assert said == "gphash: interrupted; nothing was written.\n"
+    assert sorted(tmp_path.rglob("*")) == before

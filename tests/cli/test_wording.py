@@ -1,58 +1,53 @@
 """Errors that name what was typed: options, not arguments of Python's."""
 
 import re
-import shutil
 
 import numpy as np
 import pytest
 
-import gphash
-from gphash import HammingIndex
 from gphash.cli import app
-from gphash.collection.collection import Collection
 from tests.cli.running import inside
 
-PYTHON = re.compile(r"\w+=(True|False|None)|\w\((?!s\))|HammingIndex|[a-z]+_[a-z]+")
+PYTHON = re.compile(r"\w+=(True|False|None)|\w\((?!s\))|[a-z]+_[a-z]+")
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A model, an index of its own, one without items, and one to which an item was added."""
+    """A model, and a collection of its rows."""
     folder = tmp_path_factory.mktemp("words")
     rows = np.random.default_rng(0).normal(size=(20, 5))
     np.savez(folder / "rows.npz", X=rows, y=np.arange(20) % 2)
-    for seed in (0, 1):
-        assert inside(
-            "fit", folder / "rows.npz", "-m", "lsh", "-b", 8, "--seed", seed, "-o", folder / f"{seed}.gph", "-q"
-        )
-    assert inside("index", folder / "0.gph", folder / "rows.npz", "-o", folder / "own.index").exit_code == 0
-    for path in list(folder.glob("own.index*")):
-        shutil.copy(path, folder / path.name.replace("own", "more"))
-    with Collection.open(folder / "more.index", writable=True) as collection:
-        collection.add(features=rows[0])
-    model = gphash.load(folder / "0.gph")
-    HammingIndex.build(model.encode(rows), n_bits=8, model=model).save(folder / "plain.index")
+    assert inside("fit", folder / "rows.npz", "-m", "lsh", "-b", 8, "-o", folder / "0.gph", "-q").exit_code == 0
+    assert inside("index", folder / "0.gph", folder / "rows.npz", "-o", folder / "own.gphash").exit_code == 0
     return folder
 
 
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        ("index 0.gph rows.npz -o more.index", "--discard-added"),
-        ("search plain.index id:1", "--model"),
-        ("search own.index id:1 --model 1.gph", "--model '1.gph'"),
-        ("serve plain.index --port 0", "--model"),
-        ("search none.index id:1", "none.index"),
-        ("search . id:1", "is a folder"),
-        ("store load none.index", "none.index"),
+        ("search none.gphash key:1", "none.gphash"),
+        ("search . key:1", "give the folder of a collection"),
+        ("search own.gphash key:1 --where prize<3", "the columns are key, label"),
+        (
+            "search own.gphash key:1 --where label=?",
+            "--param [] for --where 'label=?', which has 1 ?",
+        ),
+        ("search own.gphash key:1 --param 3", "--param ['3'], but no --where; give the condition"),
+        ("search own.gphash key:1 --label 7", "--label '7' is no label of the collection; give one of '0', '1'."),
+        ("search own.gphash key:1 --ranking expected", "--ranking 'expected', but the query has no probabilities"),
+        ("search own.gphash key:1 --pictures none", "--pictures 'none' is no folder"),
+        ("remove own.gphash 99", "there is no item 99"),
+        ("store none.gphash postgresql://me@localhost/shop?collection=a", "none.gphash"),
+        ("store own.gphash postgresql://me@localhost/shop", "the address names no collection"),
+        ("fetch shop new.gphash", "the address names no collection"),
         ("fit rows.npz -b 4 --checkpoint . -o new.gph", "--checkpoint '.'"),
-        ("serve own.index --host 0.0.0.0", "--read-token-file"),
-        ("serve own.index --host 0.0.0.0", "--no-token"),
-        ("serve own.index --host 0.0.0.0 --writable", "--write-token-file"),
+        ("serve own.gphash --host 0.0.0.0", "--read-token-file"),
+        ("serve own.gphash --host 0.0.0.0", "--no-token"),
+        ("serve own.gphash --host 0.0.0.0 --writable", "--write-token-file"),
     ],
 )
 def test_errors_name_options(folder, monkeypatch, arguments, named):
-    if arguments.startswith("store"):
+    if arguments.startswith(("store", "fetch")):
         pytest.importorskip("psycopg", reason="psycopg is not installed")
     monkeypatch.chdir(folder)
     found = inside(*arguments.split())
@@ -92,4 +87,4 @@ def test_options_are_those_of_the_command():
     assert app.options_of(training.fit)["n_bits"] == "--bits"
     assert app.options_of(training.fit)["data_dir"] == "--data-dir"
     found = app.options_of(searching.search)
-    assert [found[name] for name in ("path", "k", "model")] == ["INDEX", "-k", "--model"]
+    assert [found[name] for name in ("path", "k", "params")] == ["COLLECTION", "-k", "--param"]

@@ -13,36 +13,54 @@ if TYPE_CHECKING:
     from gphash.container import Description
 
 MISSING = 10  # missing files that are named
+KEYS = {"integer": "whole numbers", "text": "texts"}
 
-FILE = "A collection, a model, index, checkpoint, report, codes or cache; or a folder of codes of blocks."
+FILE = (
+    "A collection, a folder or postgresql://USER@HOST/DATABASE?collection=NAME; a file of a model, checkpoint, report, "
+    "codes or cache; or a folder of codes of blocks."
+)
 DATA = f"{options.DATA} If not given, the known data sets are listed."
 Data = Annotated[str | None, Argument(metavar="DATA", help=DATA, autocompletion=options.complete_data)]
 
 
-@app.command("gphash info digits-16.gph", "gphash info photos.gphash")
+@app.command(
+    "gphash info digits-16.gph",
+    "gphash info photos.gphash",
+    "gphash info 'postgresql://me@localhost/shop?collection=photos'",
+)
 def info(file: Annotated[str, Argument(metavar="FILE", help=FILE)]) -> None:
     """Explain what gphash has written.
 
-    Of a file, only the header is read; gphash verifies the content whenever it uses a file.
+    Of a file, only the header is read; gphash verifies the content whenever it uses a file. Of a collection, the
+    columns are listed that a condition of gphash search --where may name.
     """
-    from gphash.collection import manifest
+    from gphash.collection import bulk, manifest
 
+    path = Path(file)
     if "://" in file or manifest.is_collection(file):
         shown.answer(_collection(file))
+    elif path.is_dir():
+        begun = path / manifest.PARTS  # of a collection that is not finished
+        shown.answer(_blockwise(begun if bulk.has_plan(begun) else path))
     else:
-        shown.answer(_codes_of_blocks(Path(file)) if Path(file).is_dir() else _explained(Path(file)))
+        shown.answer(_explained(path))
 
 
 def _collection(place: str) -> dict[str, Any]:
     """What a collection holds."""
+    from gphash.collection import manifest
     from gphash.collection.collection import Collection
 
+    told: dict[str, Any] = {"collection": options.hidden(place), "kind": "collection"}
+    if "://" not in place:
+        parts = manifest.read(Path(place)).parts
+        told |= {"bytes": sum(path.stat().st_size for path in Path(place).rglob("*")), "parts": len(parts)}
     with Collection.open(place) as collection:
-        stats, layout = collection.index.stats(), collection.layout
-        told: dict[str, Any] = {"collection": options.hidden(place), "name": collection.name, "items": stats.n_items}
-        told |= {"bits": collection.n_bits, "codes": stats.n_codes, "largest_bucket": stats.largest_bucket}
-        told |= {"keys": layout.keys, "columns": collection.columns, "classes": collection.classes}
-        told |= {"pictures": collection.has_pictures, "method": collection.model.method}
+        stats = collection.index.stats()
+        told |= {"name": collection.name, "items": stats.n_items, "bits": collection.n_bits, "codes": stats.n_codes}
+        told |= {"largest_bucket": stats.largest_bucket, "keys": KEYS[collection.layout.keys]}
+        told |= {"columns": collection.columns, "classes": collection.classes, "pictures": collection.has_pictures}
+        told |= {"pictures_elsewhere": collection.hidden_folder, "method": collection.model.method}
         told["descriptor"] = None if collection.descriptor is None else collection.descriptor.to_meta()
         return told | {"model": collection.model.fingerprint}
 
@@ -130,6 +148,7 @@ def _list(data_dir: Path | None) -> None:
 def _explained(path: Path) -> dict[str, Any]:
     """Everything that is known of a file of ours."""
     from gphash import container, schema
+    from gphash.collection import manifest
     from gphash.data.descriptors import cache
 
     with open(path, "rb") as file:
@@ -139,6 +158,8 @@ def _explained(path: Path) -> dict[str, Any]:
         described = container.describe(path)
         with schema.reading(path):
             found = _container(described)
+    elif manifest.is_collection(path.parent):
+        raise ValueError(f"{str(path)!r} is a part of a collection; gphash info {path.parent} explains it.")
     elif path.name == cache.FILE:
         found = {"kind": "descriptors", "remark": "a cache of picture descriptors; it may be removed"}
     elif (codes := outputs.codes_in(path)) is not None:
@@ -203,7 +224,7 @@ def _report(path: Path) -> dict[str, Any]:
     return told | {"queries": found.get("protocol", {}).get("queries"), "map": precision}
 
 
-def _codes_of_blocks(folder: Path) -> dict[str, Any]:
+def _blockwise(folder: Path) -> dict[str, Any]:
     """A folder with a file for every block of a table."""
     from gphash.collection import bulk
     from gphash.container import FormatError

@@ -63,16 +63,6 @@ def settings(given: list[str] | None) -> dict[str, Any]:
     return found
 
 
-def value(word: str) -> Any:
-    """A value of a condition: a number if it looks like one, and a text, without its quotes, if not."""
-    if len(word) > 1 and word[0] == word[-1] == '"':
-        return word[1:-1]
-    for kind in (int, float) if re.fullmatch(r"[-+]?[0-9.]+([eE][-+]?[0-9]+)?", word) else ():
-        with contextlib.suppress(ValueError):
-            return kind(word)
-    return word
-
-
 def key(word: str, collection: "Collection") -> int | str:
     """The key of an item, of the kind that a collection has."""
     if collection.layout.keys == "text":
@@ -84,7 +74,7 @@ def key(word: str, collection: "Collection") -> int | str:
 
 def hidden(address: str) -> str:
     """An address without a password."""
-    return re.sub(r"(//[^/@:]*):[^/@]*@", r"\1@", address)
+    return re.sub(r"(?<=password=)[^&]*", "…", re.sub(r"(//[^/@:]*):[^/@]*@", r"\1@", address))
 
 
 def complete_method(incomplete: str) -> Iterator[str]:
@@ -152,16 +142,16 @@ def goes_on(given: Mapping[str, Any]) -> str | None:
     return app.AGAIN if has_blocks(given["data"]) else None
 
 
-def check_rows(n_features: int, descriptor: "Descriptor | None", model: Path, source: "Source") -> None:
-    """Refuse rows that are not like those the model was trained on."""
+def check_rows(n_features: int, descriptor: "Descriptor | None", name: str | Path, source: "Source") -> None:
+    """Refuse rows that are not like those a model was trained on; `name` is that of its file, or of a collection."""
     from gphash.data.descriptors import descriptor as descriptors
 
     if n_features != (found := source.X.shape[1]):
         raise ValueError(
-            f"{source.name!r} has {found} features a row, and {str(model)!r} was trained on {n_features}; give rows of "
+            f"{source.name!r} has {found} features a row, and {str(name)!r} was trained on {n_features}; give rows of "
             "the same kind."
         )
-    descriptors.check_same(descriptor, source.descriptor, str(model), source.name)
+    descriptors.check_same(descriptor, source.descriptor, str(name), source.name)
 
 
 def supervision_of(y: Any, pairs: Any = None) -> str:
@@ -180,11 +170,13 @@ CLUSTER = f"Address of a Dask scheduler to work on its cluster; DATA is {BLOCKS}
 SET = "A parameter of the method, such as n_inducing=300 or kernel=matern-3/2; repeatable."
 RANKING = "hamming counts differing bits; expected weighs each by how sure the model is of the query's bit."
 PLACE = "A collection: a folder, as gphash index writes it, or postgresql://USER@HOST/DATABASE?collection=NAME."
+REPLACE = "Replace a collection that is there. It stays until the new one is whole."
 THREADS = "Threads; -1 takes all cores. Never changes a result."
 
 Data = Annotated[str, Argument(metavar="DATA", help=DATA, autocompletion=complete_data)]
 Model = Annotated[Path, Argument(metavar="MODEL", help="A model, as gphash fit writes it.")]
 Place = Annotated[str, Argument(metavar="COLLECTION", help=PLACE)]
+Replace = Annotated[bool, Option("--replace", help=REPLACE)]
 Pictures = Annotated[Path | None, Option(help="Folder of the pictures, if it is not beside the collection.")]
 DataDir = Annotated[Path | None, Option(help="Folder of data sets; if not given, GPHASH_DATA or the user's cache.")]
 Describe = Annotated[str | None, Option("--descriptor", help="How pictures become rows: gist, bag-of-words or pixels.")]

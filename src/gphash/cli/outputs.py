@@ -11,18 +11,19 @@ from typer import BadParameter
 from gphash import files
 from gphash.data.known import data_sets
 
-# Files that the command may write, with the numbers that the system gave to what is there; files are replaced whole.
-expected: dict[Path, int | None] = {}
+# What the command may write, and the numbers that the system gave to files that are there; files are replaced whole.
+expected: dict[Path, tuple[Path, int | None]] = {}
 
 
-def expect(path: Path) -> None:
-    """Have it said after Ctrl-C if this file was written."""
-    expected[path] = path.stat().st_ino if path.exists() else None
+def expect(path: Path, last: Path | None = None) -> None:
+    """Have it said after Ctrl-C if this was written: a file, or a folder in which a file is written last."""
+    file = last or path
+    expected[path] = file, file.stat().st_ino if file.exists() else None
 
 
 def interrupted() -> str:
     """What is said after Ctrl-C."""
-    written = [str(path) for path, before in expected.items() if path.exists() and path.stat().st_ino != before]
+    written = [str(path) for path, (file, before) in expected.items() if file.exists() and file.stat().st_ino != before]
     return f"interrupted; this was written: {', '.join(written)}." if written else "interrupted; nothing was written."
 
 
@@ -32,11 +33,24 @@ def stem(data: str) -> str:
     return name if name in data_sets.DATA_SETS else Path(data).resolve().stem or "data"
 
 
-def folder(path: Path) -> Path:
+def folder(path: Path, option: str = "--output") -> Path:
     """A folder to write files in, refused now rather than when the work is done."""
+    label = f"{option} {str(path)!r}"
     if path.exists() and not path.is_dir():
-        raise BadParameter(f"--output {str(path)!r} is a file; give the name of a folder.")
-    _check_place(path, f"--output {str(path)!r}")
+        raise BadParameter(f"{label} is a file; give the name of a folder.")
+    _check_place(path, label)
+    return path
+
+
+def collection(path: Path, replace: bool, option: str = "--output") -> Path:
+    """The folder of a new collection, refused now rather than when the work is done."""
+    from gphash.collection import building, manifest
+
+    try:
+        building.check_target(folder(path, option), replace)
+    except FileExistsError as error:
+        raise BadParameter(f"{option} {error}") from error
+    expect(path, path / manifest.NAME)
     return path
 
 

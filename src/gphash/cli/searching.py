@@ -12,14 +12,14 @@ from gphash.cli.options import Cluster, Data, DataDir, K, Model, Pictures, Place
 
 if TYPE_CHECKING:
     from gphash.collection.collection import Collection
-    from gphash.collection.records import Query
+    from gphash.collection.records import Hit, Query
 
 DRAWINGS = (".png", ".svg", ".pdf")
 DRAWN = 512  # pixels of the longer side that a drawn picture keeps at least
 
 QUERY = "A picture, a file .npy of one or more rows, key:7 for an item, or random."
 WHERE = "Only items for which this holds: a condition on their columns, such as 'price < ?'. gphash info lists them."
-PARAM = "The value of a ? in --where; repeatable. A number is a number, unless it is in quotes: '\"7\"'."
+PARAM = "The value of a ? in --where, taken for a number or a text as what it is compared with; repeatable."
 ABOUT = 60  # letters of a title
 Show = Annotated[Path | None, Option(help="Draw the neighbours in this file: .png, .svg or .pdf; needs matplotlib.")]
 SEED = "Seed of the random item, to get the same again."
@@ -123,25 +123,23 @@ def search(
 ) -> None:
     """Find the nearest items of a picture, a row or an item.
 
-    Bits are shown as they differ from the query's: a dot is a bit that agrees.
+    Bits are shown as they differ from the query's: a dot is a bit that agrees. A condition compares columns with
+    values: =, <>, <, <=, >, >=, and, or, not, in, between, like, is null. It is the same for a folder and PostgreSQL.
     """
     if show is not None:
         _check_sheet(show, query)
         outputs.file(show, "drawing", query, option="--show")
     from gphash.collection.collection import Collection
 
-    values = [options.value(word) for word in params or ()]
-    results = []
-    with Collection.open(path, pictures=pictures) as collection, shown.Meter("searching") as progress:
-        queries = list(_queries(collection, query, seed, shown.manner.as_json or ranking == "expected"))
-        for name, one in queries:
-            how: dict[str, Any] = {"ranking": ranking, "radius": radius, "label": label}
-            found = collection.search(one, k, where=where, params=values, **how)
-            results.append(record(name, one, [hit._asdict() for hit in found], collection.n_bits))
-            progress(len(results), len(queries))
+    how: dict[str, Any] = {"where": where, "params": params or [], "label": label}
+    with Collection.open(path, pictures=pictures) as collection:
+        asked = dict(_queries(collection, query, seed, shown.manner.as_json or ranking == "expected"))
+        found = collection.search([*asked.values()], k, ranking=ranking, radius=radius, **how)
+        pairs = zip(asked.items(), found, strict=True)
+        results = [_record(name, one, hits, collection.n_bits) for (name, one), hits in pairs]
         if show is not None:
             _draw(collection, results[0], query, show)
-    if tell(results, ranking) and show is not None:
+    if _tell(results, ranking) and show is not None:
         shown.say(f"wrote {show}")
 
 
@@ -156,7 +154,7 @@ def _queries(collection: "Collection", text: str, seed: int | None, certainty: b
     elif not Path(text).is_file():
         raise ValueError(f"QUERY {text!r} is not a file; give a picture, a file .npy, key:KEY, or random.")
     elif Path(text).suffix == ".npy":
-        rows = tables.read_npy(Path(text)).X
+        rows: Any = tables.read_npy(Path(text)).X
         for place, row in enumerate(rows):
             name = text if len(rows) == 1 else f"{text}, row {place}"
             yield name, collection.query(features=row, certainty=certainty)
@@ -164,19 +162,19 @@ def _queries(collection: "Collection", text: str, seed: int | None, certainty: b
         yield text, collection.query(picture=Path(text), certainty=certainty)
 
 
-def record(name: str, query: "Query", neighbours: list[dict[str, Any]], n_bits: int) -> dict[str, Any]:
+def _record(name: str, query: "Query", hits: "list[Hit]", n_bits: int) -> dict[str, Any]:
     """What was found for a query, nearest first; precision is over those where it is known whether they are right."""
     from gphash.collection.records import bits_of
 
     (bits,) = bits_of(query.code[None], n_bits)
     asked: dict[str, Any] = {"name": name, "key": query.key, "labels": query.labels, "bits": bits}
-    judged = [one["relevant"] for one in neighbours if one.get("relevant") is not None]
-    precision = sum(judged) / len(judged) if judged else None
-    asked["probabilities"] = query.probabilities
-    return {"query": asked, "neighbours": neighbours, "judged": len(judged), "precision": precision}
+    judged = [hit.relevant for hit in hits if hit.relevant is not None]
+    told: dict[str, Any] = {"query": asked | {"probabilities": query.probabilities}}
+    told |= {"neighbours": [hit._asdict() for hit in hits], "judged": len(judged)}
+    return told | {"precision": sum(judged) / len(judged) if judged else None}
 
 
-def tell(results: list[dict[str, Any]], ranking: str) -> bool:
+def _tell(results: list[dict[str, Any]], ranking: str) -> bool:
     """Print neighbours, as tables or as JSON; tells whether people read them."""
     if not shown.answer({"ranking": ranking, "results": results}, ""):
         return False

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from typer import Option
 
-from gphash.cli import app, shown
+from gphash.cli import app, options, shown
 from gphash.cli.options import Pictures, Place, whole
 
 READ, WRITE = "GPHASH_READ_TOKEN", "GPHASH_WRITE_TOKEN"
@@ -25,7 +25,13 @@ Hosts = Annotated[list[str] | None, Option("--allowed-host", help="A name that t
 MaxPixels = Annotated[int, whole("--max-pixels", help="Most pixels of a picture; a JPEG may have twice as many.")]
 
 
-@app.command("gphash serve digits.gphash --open", interrupted=lambda given: "stopped.", has_json=False)
+@app.command(
+    "gphash serve digits.gphash --open",
+    "gphash serve photos.gphash --pictures /data/photos --writable",
+    "gphash serve 'postgresql://me@localhost/shop?collection=photos'",
+    interrupted=lambda given: "stopped.",
+    has_json=False,
+)
 def serve(
     path: Place,
     host: Annotated[str, Option(help="Address to listen at; any but this machine's own needs tokens.")] = "127.0.0.1",
@@ -43,7 +49,11 @@ def serve(
     max_connections: Annotated[int, whole("--max-connections", help="Most clients connected at once.")] = 512,
     open_page: Annotated[bool, Option("--open", help="Open the page in the browser.")] = False,
 ) -> None:
-    """Serve a collection: a page, and JSON for programs."""
+    """Serve a collection: a page, and JSON for programs.
+
+    Tokens say who may read and who may write. They are read from files or from the environment, never from the command
+    line, which others can see.
+    """
     given = {name: value for name, value in locals().items() if name not in ("path", "open_page")}
     from gphash.server import service
     from gphash.server.settings import ServiceSettings
@@ -60,7 +70,7 @@ def serve(
     def tell(state: str, address: str) -> None:
         """Say where the service listens, and later that it is ready if that took long."""
         if state == "listening" and not shown.manner.quiet:
-            shown.say(f"{path} at {address} (Ctrl-C stops it)")
+            shown.say(f"{options.hidden(path)} at {address} (Ctrl-C stops it)")
             waiting.start()
         if state == "ready":
             if waiting.finished.is_set():

@@ -14,7 +14,7 @@ from gphash import files
 from gphash.collection import bulk, columns, folder
 from gphash.collection import manifest as manifests
 from gphash.collection.columns import Columns
-from gphash.collection.items import Items
+from gphash.collection.items import Items, Layout
 from gphash.collection.manifest import Manifest, PartFile
 from gphash.collection.stores import Location
 from gphash.data import pictures
@@ -100,17 +100,22 @@ class Making(NamedTuple):
         codes: Iterable[Coded],
         described: bool | Sequence[bool],
         pictures: Iterable[tuple[int, bytes, str | None]],
+        layout: Layout | None = None,
+        next_number: int = 0,
     ) -> None:
-        """Write items with their numbers and codes, and at last the manifest: from then on, the collection is there."""
+        """Write items with their numbers and codes, and at last the manifest: from then on, the collection is there.
+
+        The table of items is that of the columns, unless there is a `layout`; new items get numbers from `next_number`.
+        """
         home = material.home
         beside = None if home is None else Path(os.path.relpath(os.path.realpath(home), self.place)).as_posix()
         meta = None if material.descriptor is None else material.descriptor.to_meta()
         name, belongs = manifests.free_name(self.place, "items", ".sqlite"), secrets.token_hex(16)
-        items = Items.create(self.place / name, material.columns.layout, belongs)
+        items = Items.create(self.place / name, layout or material.columns.layout, belongs)
         try:
             _fill(items, material.columns, codes, described)
             items.fill_pictures(pictures)
-            items.finish(material.classes)
+            items.finish(material.classes, next_number)
         except BaseException:
             items.close()
             raise
@@ -124,7 +129,7 @@ class Making(NamedTuple):
 @contextlib.contextmanager
 def making(target: Path, replace: bool, resumable: bool = False) -> Iterator[Making]:
     """Make a collection in a folder that nobody else writes to; until it is finished, an old one stays as it is."""
-    _check_target(target, replace)
+    check_target(target, replace)
     with _place(target), manifests.locked(target):
         before = manifests.read(target) if manifests.is_collection(target) else None
         if not resumable:
@@ -132,13 +137,14 @@ def making(target: Path, replace: bool, resumable: bool = False) -> Iterator[Mak
         try:
             yield Making(target, manifests.free_name(target, "model", ".gph"), before)
         except BaseException:
-            if not resumable:
+            if not resumable or not bulk.has_plan(target / manifests.PARTS):
                 with contextlib.suppress(OSError):
                     manifests.sweep(target, before)
             raise
 
 
-def _check_target(target: Path, replace: bool) -> None:
+def check_target(target: Path, replace: bool) -> None:
+    """Refuse a place where no collection can be made."""
     if target.exists() and not target.is_dir():
         raise FileExistsError(f"{str(target)!r} is a file; give the name of a folder.")
     if not target.parent.is_dir():

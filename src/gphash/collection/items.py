@@ -90,6 +90,11 @@ class Layout(NamedTuple):
         return own | {name: quoted(name) for name in (*SAID, *self.columns)}
 
     @property
+    def kinds(self) -> dict[str, str]:
+        """The types of those columns."""
+        return {"key": self.keys, **dict.fromkeys(SAID, "text"), **self.columns}
+
+    @property
     def values(self) -> tuple[str, ...]:
         """Columns that an item has values in."""
         return (*SAID, *self.columns)
@@ -171,9 +176,15 @@ class Items:
         with telling(self.path, self.layout):
             self._connection.executemany("INSERT OR IGNORE INTO tags VALUES (?, ?)", tagged)
 
-    def finish(self, classes: Sequence[str]) -> None:
-        """Write the names of classes, make what was written durable, and close the file."""
+    def finish(self, classes: Sequence[str], next_number: int = 0) -> None:
+        """Write the names of classes, make what was written durable, and close the file.
+
+        Numbers below `next_number` will not be given to new items.
+        """
         with telling(self.path, self.layout):
+            if next_number > self.next_number():
+                self._connection.execute("DELETE FROM sqlite_sequence WHERE name = 'items'")
+                self._connection.execute("INSERT INTO sqlite_sequence VALUES ('items', ?)", (next_number - 1,))
             self._connection.executemany("INSERT INTO classes (name) VALUES (?)", ((name,) for name in classes))
             self._connection.execute("CREATE INDEX items_label ON items (label) WHERE label IS NOT NULL")
             self._connection.execute("COMMIT")
@@ -246,6 +257,23 @@ class Items:
             ask("UPDATE state SET folded = ?", (folded,))
             ask("DELETE FROM changes WHERE place <= ?", (folded,))
 
+    @contextlib.contextmanager
+    def moment(self) -> Iterator[None]:
+        """All that is read meanwhile is of one moment, whatever a writer does."""
+        with self._lock:
+            with telling(self.path, self.layout):
+                self._connection.execute("BEGIN")
+            try:
+                yield
+            finally:
+                self._connection.execute("ROLLBACK")
+
+    def next_number(self) -> int:
+        """The next number that was never used."""
+        with self._reading() as ask:
+            found = ask("SELECT seq FROM sqlite_sequence WHERE name = 'items'").fetchone()
+        return 1 if found is None else int(found[0]) + 1
+
     def count(self) -> int:
         """How many items there are."""
         with self._reading() as ask:
@@ -287,7 +315,7 @@ class Items:
 
     def matching(self, condition: Condition) -> NDArray[np.int64]:
         """Numbers of the items for which a condition holds, ascending."""
-        statement = f"SELECT number FROM items WHERE ({condition.sqlite()}) ORDER BY number"
+        statement = f"SELECT number FROM items WHERE ({condition.sqlite}) ORDER BY number"
         try:
             with self._reading() as ask:
                 return np.array([number for (number,) in ask(statement, condition.values)], np.int64)

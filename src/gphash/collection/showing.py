@@ -37,9 +37,8 @@ class Shown:
 
     def pictured(self, rows: Mapping[int, Row]) -> set[int]:
         """Numbers of those items that have a picture."""
-        named = {number for number, row in rows.items() if "picture" in row.values}
-        kept = self._store.items.pictured([number for number in rows if number not in named])
-        return kept | (named if self.folder is not None else set())
+        named = {number for number, row in rows.items() if "picture" in row.values and self.folder is not None}
+        return named | self._store.items.pictured([number for number in rows if number not in named])
 
     def pixels(self, row: Row, spare: Callable[[int, int], int]) -> NDArray[np.uint8] | None:
         """The pixels of an item's picture, to be described; None if there are none."""
