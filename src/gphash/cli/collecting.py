@@ -10,6 +10,7 @@ from typer import Argument, BadParameter, Option
 
 from gphash.cli import app, options, outputs, shown
 from gphash.cli.options import Cluster, Data, DataDir, Model, Place, Threads
+from gphash.data.headers import UNSAID, Roles
 
 NEW = "The collection, a folder; DATA.gphash if not given."
 REPLACE = "Replace a collection that is there. It stays until the new one is whole."
@@ -24,6 +25,7 @@ Replace = Annotated[bool, Option("--replace", help=REPLACE)]
     "gphash index photos.gph /shared/blocks -o /shared/photos.gphash --cluster tcp://10.0.0.1:8786",
     interrupted=options.goes_on,
 )
+@options.with_columns
 def index(
     model: Model,
     data: Data,
@@ -32,6 +34,7 @@ def index(
     executor: Cluster = None,
     n_jobs: Threads = -1,
     data_dir: DataDir = None,
+    roles: Roles = UNSAID,
 ) -> None:
     """Encode rows into a collection to search in.
 
@@ -43,9 +46,11 @@ def index(
     from gphash.collection.collection import Collection
     from gphash.functions import model as models
 
-    source: Any = Path(data).expanduser()
-    if not options.has_blocks(data, executor):
-        source = options.read(data, data_dir, n_jobs, models.load(model).descriptor)
+    source: Any
+    if blocks := options.has_blocks(data, executor):
+        source = options.open_blocks(data, roles)
+    else:
+        source = options.read(data, data_dir, n_jobs, models.load(model).descriptor, roles)
     began = time.perf_counter()
     with shown.Meter("encoding") as progress:
         how: dict[str, Any] = {"replace": replace, "executor": executor, "progress": progress, "n_jobs": n_jobs}
@@ -56,14 +61,15 @@ def index(
     told["seconds"] = time.perf_counter() - began
     sentence = "wrote {collection}: {items:,} items, {codes:,} distinct codes of {bits} bits, "
     for_people = shown.answer(told, sentence + "{largest_bucket:,} items in the largest bucket")
-    home = getattr(source, "folder", None)
+    home = None if blocks else source.folder
     if for_people and home is not None and not home.resolve().is_relative_to(target.absolute().parent.resolve()):
         place = shlex.quote(str(home))
         shown.say(f"its pictures stay where they are: gphash serve {target} --pictures {place} shows them")
 
 
 @app.command("gphash add photos.gphash new-photos/", "gphash add shop.gphash products.csv")
-def add(path: Place, data: Data, n_jobs: Threads = -1, data_dir: DataDir = None) -> None:
+@options.with_columns
+def add(path: Place, data: Data, n_jobs: Threads = -1, data_dir: DataDir = None, roles: Roles = UNSAID) -> None:
     """Add rows to a collection, all of them or none.
 
     When the command ends, they are on disk. Pictures are kept in the collection.
@@ -73,7 +79,7 @@ def add(path: Place, data: Data, n_jobs: Threads = -1, data_dir: DataDir = None)
     if options.has_blocks(data):
         raise BadParameter(f"{data!r} is a folder of blocks; gphash index makes a collection of one.")
     with Collection.open(path, writable=True) as collection:
-        source = options.read(data, data_dir, n_jobs, collection.descriptor or collection.model.descriptor)
+        source = options.read(data, data_dir, n_jobs, collection.descriptor or collection.model.descriptor, roles)
         options.check_rows(collection.model.n_features, collection.descriptor, Path(path), source)
         keys = collection.add(source)
         told = {"collection": path, "added": len(keys), "items": len(collection), "keys": keys}

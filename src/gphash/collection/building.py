@@ -200,7 +200,7 @@ def _material(X: Any, items: Any, target: Path, model: Model) -> tuple[Material,
 def said(source: Source, items: Any) -> dict[str, Any]:
     """What a source, and the user beside it, say of its rows, as columns."""
     found: dict[str, Any] = {} if source.ids is None else {"key": source.ids}
-    found |= _labels(source.y, source.classes, len(source.X))
+    found |= _labels(source.y, source.classes, len(source.X)) | source.columns
     if source.images is not None and not isinstance(source.images, np.ndarray):
         found["picture"] = _names(source.images, source.folder)
     return found | columns.lists(items, len(source.X))
@@ -217,7 +217,7 @@ def pictures_of(source: Source) -> list[bytes | None]:
 
 def _of_blocks(table: FolderTable, items: Any, target: Path) -> Material:
     labels = table.labels()
-    known = {} if labels is None else _labels(labels.y, labels.classes, table.n_rows)
+    known = table.items() | ({} if labels is None else _labels(labels.y, labels.classes, table.n_rows))
     told = columns.read(known | columns.lists(items, table.n_rows), table.n_rows)
     return Material(target.stem, told, _classes(told) if labels is None else labels.classes)
 
