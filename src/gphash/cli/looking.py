@@ -89,7 +89,7 @@ def _rows(data: str, data_dir: Path | None, n_jobs: int, descriptor: str | None,
     told: dict[str, Any] = {"name": source.name, "rows": len(source.X), "features": source.X.shape[1]}
     told["supervision"] = options.supervision_of(source.y, source.pairs)
     told["classes"] = _counts(source.y, source.classes)
-    told |= {"unlabelled": _unlabelled(source.y), "item_columns": list(source.columns)}
+    told |= {"unlabelled": _unlabelled(source.y), "item_columns": [name for name in source.columns if name != "key"]}
     told["pairs"] = None if source.pairs is None else np.size(source.pairs.i)
     told["pictures"] = source.images is not None
     told["descriptor"] = None if source.descriptor is None else source.descriptor.to_meta()
