@@ -87,7 +87,9 @@ def test_labels_are_the_same_in_all_files(tmp_path, kind, labels):
 
 
 @pytest.mark.parametrize("kind", ["parquet", "blocks"])
-@pytest.mark.parametrize("form", [pa.list_(pa.float32()), pa.list_(pa.float32(), 3), pa.large_list(pa.int16())], ids=str)
+@pytest.mark.parametrize(
+    "form", [pa.list_(pa.float32()), pa.list_(pa.float32(), 3), pa.large_list(pa.int16())], ids=str
+)
 def test_lists_of_numbers_are_the_features(tmp_path, kind, form):
     rows = np.arange(12).reshape(4, 3)
     columns = {"price": [1, 2, None, 4], "vector": pa.array(rows.tolist(), form), "label": ["a", "b", None, "a"]}
