@@ -97,3 +97,16 @@ def test_rows_of_a_table_are_added(tmp_path, model):
         assert keys == [f"sku-{row}" for row in range(50, N_ROWS)]
         assert shop.item("sku-52").labels == ()
         assert shop.item("sku-53").values == {"title": "Number 53", "price": 26.5}
+
+
+def test_a_cluster_keeps_keys_and_items(tmp_path, model, cluster):
+    table, keys = frame(), np.random.default_rng(1).permutation(1000)[:N_ROWS]
+    table["sku"] = keys
+    rows = written(tmp_path, table, "blocks")
+    with Collection.create(tmp_path / "shop.gphash", model, rows, executor=cluster.address) as shop:
+        for row in range(0, N_ROWS, 7):
+            item = shop.item(int(keys[row]))
+            assert (item.values["title"], item.labels) == (
+                f"Number {row}",
+                () if row % 7 == 3 else (table.category[row],),
+            )
