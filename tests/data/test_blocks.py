@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gphash.data import block_kinds, blocks, sources, tables
+from gphash.data import block_kinds, blocks, labels, sources, tables
 from gphash.files import DataError
 
 COUNTS = (7, 1, 0, 40, 13)
@@ -245,12 +245,13 @@ def test_fortran_order(tmp_path):
 
 
 def test_columns_of_a_table(tmp_path):
-    columns = {"a.b": [True, False], "word": ["x", "y"], "a": np.array([3, 4], dtype=np.int8), "ID": [7, 8]}
+    columns = {"a.b": [1, 0], "word": ["x", "y"], "a": np.array([3, 4], dtype=np.int8), "ID": [7, 8]}
     table = blocks.open_folder(parquet(tmp_path / "a.parquet", **columns))
     assert table.n_features == 2
     found = read(table)
-    assert found.dtype == np.float32
+    assert found.dtype == np.float64
     assert found.tolist() == [[1, 3], [0, 4]]
+    assert table.items() == {"word": ["x", "y"], "key": [7, 8]}
 
 
 def test_columns_of_doubles(tmp_path):
@@ -259,7 +260,7 @@ def test_columns_of_doubles(tmp_path):
     assert read(table).tolist() == [[0.1, 1], [0.2, 2]]
 
 
-@pytest.mark.parametrize("values", [[1, None, 3], [True, None, False], [1.5, None, 2.5]])
+@pytest.mark.parametrize("values", [[1, None, 3], [1.5, None, 2.5]])
 def test_empty_cells_matter_where_they_are_read(tmp_path, values):
     table = blocks.open_folder(parquet(tmp_path / "a.parquet", f0=values, f1=[1, 2, 3]))
     assert read(table, [0, 2])[:, 0].tolist() == [values[0], values[2]]
@@ -385,18 +386,35 @@ def test_labels_for_some_blocks_only(tmp_path):
 
 
 def test_bad_labels_of_tables(tmp_path):
-    table = blocks.open_folder(parquet(tmp_path / "a" / "a.parquet", f0=[1.0, 2.0], label=["x", None]))
-    with pytest.raises(DataError, match=r"a\.parquet', row 1, column 'label': empty; there must be a class"):
-        table.labels()
     parquet(tmp_path / "b" / "a.parquet", f0=[1.0], label=["x"])
-    table = blocks.open_folder(parquet(tmp_path / "b" / "b.parquet", f0=[1.0], label=[5]))
-    with pytest.raises(
-        DataError, match=r"b\.parquet', column 'label' has numbers, and .*a\.parquet', column 'label' has words; all"
-    ):
+    folder = parquet(tmp_path / "b" / "b.parquet", f0=[1.0], label=[5])
+    fails(folder, r"b\.parquet' has the column 'label' of numbers where .*a\.parquet' has the column 'label' of texts")
+    table = blocks.open_folder(parquet(tmp_path / "c" / "a.parquet", f0=[1.0], label=[0.5]))
+    with pytest.raises(DataError, match=r"a\.parquet', column 'label' has 0\.5; classes must be words"):
         table.labels()
-    table = blocks.open_folder(parquet(tmp_path / "c" / "a.parquet", f0=[1.0], tags=[";"]))
-    with pytest.raises(DataError, match=r"c', column 'tags': no row has a tag; give names"):
-        table.labels()
+
+
+def test_blank_labels_of_tables(tmp_path):
+    arrow = pytest.importorskip("pyarrow", reason="needs the extra parquet")
+    parquet(tmp_path / "a" / "1.parquet", f0=[1.0, 2.0, 3.0], label=[" x", None, " "])
+    # Without any text, pandas and Arrow do not know what the column holds.
+    parquet(tmp_path / "a" / "2.parquet", f0=[1.0], label=arrow.nulls(1))
+    parquet(tmp_path / "a" / "3.parquet", f0=[1.0], label=["a "])
+    check_labels(blocks.open_folder(tmp_path / "a").labels(), labels.Labels(np.array([1, -1, -1, -1, 0]), ("a", "x")))
+    for name, column in (("tags", [";"]), ("label", [""]), ("label", arrow.nulls(1))):
+        folder = parquet(tmp_path / "b" / "1.parquet", f0=[1.0], **{name: column})
+        assert blocks.open_folder(folder).labels() is None
+
+
+def test_some_rows_of_a_folder(tmp_path):
+    table = blocks.open_folder(write("npy", tmp_path, X))
+    rows = np.array([3, 5, 7, 20])
+    some = blocks.SomeRows(table, rows)
+    assert (some.n_rows, some.n_features) == (4, 3)
+    np.testing.assert_array_equal(read(some), X[rows])
+    np.testing.assert_array_equal(read(some, [1, 3]), X[[5, 20]])
+    marks = {one.fingerprint() for one in (table, some, blocks.SomeRows(table, rows[:2]))}
+    assert len(marks) == 3
 
 
 @pytest.mark.parametrize(
@@ -526,7 +544,7 @@ def test_different_widths(tmp_path):
     [
         (
             {"f0": [1]},
-            r"b\.parquet' has no column where .*a\.parquet' has the feature 'f1'; all blocks must have the same",
+            r"b\.parquet' has no column where .*a\.parquet' has the feature 'f1'; all blocks must",
         ),
         (
             {"f1": [1], "f0": [1]},
@@ -534,12 +552,12 @@ def test_different_widths(tmp_path):
         ),
         (
             {"f0": [1], "f1": ["x"]},
-            r"b\.parquet' has the column 'f1' where .*a\.parquet' has the feature 'f1'; all blocks must have the same",
+            r"b\.parquet' has the column 'f1' of texts where .*a\.parquet' has the feature 'f1'; all blocks must",
         ),
-        ({"f0": ["x"], "f1": ["x"]}, r"b\.parquet' has no columns of numbers besides"),
+        ({"f0": ["x"], "f1": ["x"]}, r"b\.parquet' has no columns of numbers to be features"),
         (
             {"f0": [1], "tags": ["x"], "label": ["x"]},
-            r"b\.parquet' has the columns 'label' and 'tags'",
+            r"b\.parquet' has the columns 'label', 'tags'",
         ),
     ],
 )
@@ -553,7 +571,7 @@ def test_columns_of_numbers_elsewhere(tmp_path):
     parquet(tmp_path / "b.parquet", f0=["x"], f1=[1])
     fails(
         tmp_path,
-        r"b\.parquet' has the column 'f0' where .*a\.parquet' has the feature 'f0'; all blocks must",
+        r"b\.parquet' has the column 'f0' of texts where .*a\.parquet' has the feature 'f0'; all blocks must",
     )
 
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gphash import Pairs
-from gphash.data import pictures, sources, tables
+from gphash.data import array_files, pictures, sources, tables
 from gphash.data.dataset import Dataset, Split
 from gphash.data.descriptors import gist
 from gphash.data.descriptors.gist import Gist
@@ -283,7 +283,7 @@ def test_an_archive_with_a_password(tmp_path):
 
 
 def test_an_archive_that_grows_beyond_reason(tmp_path, monkeypatch):
-    monkeypatch.setattr(tables, "MOST_GROWN", 100_000)
+    monkeypatch.setattr(array_files, "MOST_GROWN", 100_000)
     zeros = np.zeros((1000, 64), np.float32)
     np.savez_compressed(tmp_path / "a.npz", X=zeros)
     with pytest.raises(DataError, match="bytes and 256,128 unpacked, which looks like a trap"):
@@ -296,7 +296,7 @@ def test_an_archive_that_grows_beyond_reason(tmp_path, monkeypatch):
 def test_no_number_has_a_line_in_it(tmp_path):
     found = sources.read(text(tmp_path / "a.csv", "name,a\n1_2,0.5\n1_3,0.7\n"))
     assert found.X.shape == (2, 1)
-    with pytest.raises(DataError, match=r"Row #3: .*'1_3'"):
+    with pytest.raises(DataError, match=r"row 1, column 'a': '1_3' among numbers"):
         sources.read(text(tmp_path / "b.csv", "a,b\n12,0.5\n1_3,0.7\n"))
 
 
@@ -338,6 +338,8 @@ def test_csv(tmp_path):
     assert found.ids.tolist() == [7, 3, 12]
     assert found.y.tolist() == [1, 0, 1]
     assert found.classes == ("cat", "dog")
+    assert found.columns == {"File": ["a,b", None, "two\nlines"]}
+    assert found.skipped == ()
     found.X[0, 0] = 9  # as writable as any
 
 
@@ -366,26 +368,24 @@ def test_csv_gives_back_what_was_written(tmp_path_factory, rows):
         ("1,2\n3,4\n", "line 1: numbers; the first line must be the columns' names"),
         (",a\n0,1\n", r"column 1 has no name; .*index=False"),
         ("a,b,A\n0,1,2\n", "column 3 is another 'A'; name each once"),
-        ("a,label,tags\n0,1,2\n", "has the columns 'label' and 'tags'"),
+        ("a,label,tags\n0,1,2\n", "has the columns 'label', 'tags'; name the one to use"),
         (
             "label,id,what\ncat,1,x\n",
-            "no columns of numbers besides 'label', 'tags' and 'id', but 'label', 'id', 'what'",
+            "no columns of numbers to be features, but 'label', 'id', 'what'; give one for every feature",
         ),
         ("a;b\n1;2\n", "no columns of numbers"),
         ("a,b\n1,2\n3\n", "Row #3: Expected 2 columns, got 1"),
         ("a,b\n1,2\n\n3,4,5\n", "Row #3: Expected 2 columns, got 3"),
-        ("a,b\n1,2\n3,four\n", "Row #3: .* invalid value 'four'"),
-        ("a,b\n1,2\n3,\n", "Row #3: .* invalid value ''"),
-        ("a,b\n1,\n3,4\n", "row 1, column 'b': the number '4', but row 0 has none; give"),
+        ("a,b\n1,2\n3,four\n", "row 1, column 'b': 'four' among numbers; give a number .*: item_column"),
+        ("a,b\n1,2\n3,\n", "row 1, column 'b': empty; there must be a number in every row, .*: item_column"),
+        ("a,b\n1,\n3,4\n", "row 0, column 'b': empty; there must be a number"),
         ("a,b\n1,2\n3,nan\n", "row 1, column 'b': NaN; give finite"),
         ("a,b\n1,2\n\n-inf,3\n", "row 1, column 'a': infinite"),
         ("a,b\n1,2\n1e40,3\n", "row 1, column 'a': infinite, or too large"),
-        ("a,label\n1,x\n2, \n", "row 1, column 'label': empty; there must be a class"),
-        ("a,tags\n1,\n2,;\n", "column 'tags': no row has a tag"),
-        ("a,id\n1,1\n2,x\n", "Row #3: .*int64.* 'x'"),
-        ("a,id\n1,1\n2,1.0\n", r"Row #3: .*int64.* '1\.0'"),
+        ("a,id\n1,1\n2,\n", "column 'id': there must be a whole number or a text in every row"),
         ("a,id\n1,5\n2,5\n", "column 'id': 5 occurs 2 times; give every id once"),
-        ("a,id\n1,9223372036854775808\n", "Row #2: .*int64.* '9223372036854775808'"),
+        ("a,id\n1,x\n2, x\n", "column 'id': x occurs 2 times; give every id once"),
+        ("a,id,key\n1,2,3\n", "has the columns 'id', 'key'; name the one to use: key_column"),
         ('a,b\n1,"x\n', "not readable as CSV"),
         ('a,label\n1,x\n2,"x\n', "not readable as CSV"),
     ],
@@ -416,7 +416,8 @@ def test_parquet(tmp_path):
         label=["b", "a", "b"],
     )
     found = sources.read(path)
-    assert found.X.tolist() == [[1, 0.5, 1], [2, 1.5, 0], [3, 2.5, 1]]
+    assert found.X.tolist() == [[1, 0.5], [2, 1.5], [3, 2.5]]
+    assert found.columns == {"name": ["x", None, "z"], "seen": [True, False, True]}
     assert found.ids.tolist() == [5, 6, 7]
     assert found.y.tolist() == [1, 0, 1]
     assert found.classes == ("a", "b")
@@ -435,12 +436,12 @@ def test_tags_of_parquet(tmp_path, tags):
         ({"a": [1.0, None]}, "row 1, column 'a': empty; there must be a number"),
         ({"a": [1.0, float("nan")]}, "row 1, column 'a': NaN"),
         ({"a": ["x", "y"], "label": [0, 1]}, "no columns of numbers"),
-        ({"a": [1, 2], "label": [0, None]}, "row 1, column 'label': empty"),
         ({"a": [1, 2], "label": [0.5, 1]}, r"column 'label' has 0\.5; classes must be"),
-        ({"a": [1, 2], "label": [[0], [1]]}, "column 'label' is .* it must be words or whole numbers"),
+        ({"a": [1, 2], "label": [[0], [1]]}, "column 'label' has lists; classes must be words or whole numbers"),
         ({"a": [1, 2], "id": [1, 1]}, "column 'id': 1 occurs 2 times"),
-        ({"a": [1, 2], "id": ["x", "y"]}, "column 'id': there must be a whole number in every row"),
-        ({"a": [1, 2], "id": [1, None]}, "column 'id': there must be a whole number in every row"),
+        ({"a": [1, 2], "id": ["x", "x"]}, "column 'id': x occurs 2 times"),
+        ({"a": [1, 2], "id": [1.5, 2.5]}, "column 'id': there must be a whole number or a text in every row"),
+        ({"a": [1, 2], "id": [1, None]}, "column 'id': there must be a whole number or a text in every row"),
         ({"a": np.empty(0)}, "has no rows"),
     ],
 )

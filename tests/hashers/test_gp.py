@@ -338,3 +338,16 @@ def toy_problem():
     angle = np.linspace(0, np.pi, 100)
     upper = np.column_stack([np.cos(angle), np.sin(angle)])
     return np.concatenate([upper, [1, 0.4] - upper]), np.repeat([0, 1], 100)
+
+
+def test_rows_of_blocks_without_a_label_are_left_out(tmp_path):
+    words = np.where(np.arange(300) % 5 == 0, "", digits.y[:300].astype(str))
+    for number, rows in enumerate((slice(0, 130), slice(130, 300))):
+        np.save(tmp_path / f"{number}.npy", digits.X[:300][rows])
+        np.save(tmp_path / f"{number}.labels.npy", words[rows])
+    hasher = GPHasher(**QUICK)
+    with pytest.warns(UserWarning, match=r"left out 60 of 300 rows, which have no label"):
+        hasher.fit(tmp_path)
+    known = np.flatnonzero(words != "")
+    wanted = clone(hasher).fit(digits.X[known], digits.y[known])
+    np.testing.assert_array_equal(hasher.encode(digits.X), wanted.encode(digits.X))

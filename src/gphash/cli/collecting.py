@@ -9,6 +9,7 @@ from typer import Argument, BadParameter
 
 from gphash.cli import app, options, outputs, shown
 from gphash.cli.options import Cluster, Data, DataDir, Model, Place, Replace, Threads
+from gphash.data.headers import UNSAID, Roles
 
 NEW = "The collection, a folder; DATA.gphash if not given."
 Output = Annotated[Path | None, options.output(NEW)]
@@ -19,6 +20,7 @@ Output = Annotated[Path | None, options.output(NEW)]
     "gphash index photos.gph /shared/blocks -o /shared/photos.gphash --cluster tcp://10.0.0.1:8786",
     interrupted=options.goes_on,
 )
+@options.with_columns
 def index(
     model: Model,
     data: Data,
@@ -27,6 +29,7 @@ def index(
     executor: Cluster = None,
     n_jobs: Threads = -1,
     data_dir: DataDir = None,
+    roles: Roles = UNSAID,
 ) -> None:
     """Encode rows into a collection to search in.
 
@@ -38,10 +41,12 @@ def index(
     from gphash.collection.collection import Collection
     from gphash.functions import model as models
 
-    source: Any = Path(data).expanduser()
+    source: Any
     loaded = models.load(model)
-    if not options.has_blocks(data, executor):
-        source = options.read(data, data_dir, n_jobs, loaded.descriptor)
+    if blocks := options.has_blocks(data, executor):
+        source = options.open_blocks(data, roles)
+    else:
+        source = options.read(data, data_dir, n_jobs, loaded.descriptor, roles)
         options.check_rows(loaded.n_features, loaded.descriptor, model, source)
     began = time.perf_counter()
     with shown.Meter("encoding") as progress:
@@ -53,7 +58,7 @@ def index(
     told |= {"seconds": time.perf_counter() - began, "model": loaded.fingerprint}
     sentence = "wrote {collection}: {items:,} items, {codes:,} distinct codes of {bits} bits, "
     for_people = shown.answer(told, sentence + "{largest_bucket:,} items in the largest bucket")
-    home = getattr(source, "folder", None)
+    home = None if blocks else source.folder
     if for_people and home is not None and not home.resolve().is_relative_to(target.absolute().parent.resolve()):
         place = shlex.quote(str(home))
         shown.say(f"its pictures stay where they are: gphash serve {target} --pictures {place} shows them")
@@ -61,10 +66,11 @@ def index(
 
 @app.command(
     "gphash add photos.gphash new-photos/",
-    "gphash add digits.gphash digits:test",
+    "gphash add shop.gphash products.csv",
     "gphash add 'postgresql://me@localhost/shop?collection=photos' cat.jpg",
 )
-def add(path: Place, data: Data, n_jobs: Threads = -1, data_dir: DataDir = None) -> None:
+@options.with_columns
+def add(path: Place, data: Data, n_jobs: Threads = -1, data_dir: DataDir = None, roles: Roles = UNSAID) -> None:
     """Add rows to a collection, all of them or none.
 
     The collection's own model encodes them. When the command ends, they are on disk, and whoever searches finds them.
@@ -76,8 +82,11 @@ def add(path: Place, data: Data, n_jobs: Threads = -1, data_dir: DataDir = None)
         raise BadParameter(f"DATA {data!r} is a folder of blocks; gphash index makes a collection of one.")
     with Collection.open(path, writable=True) as collection:
         descriptor = collection.descriptor or collection.model.descriptor
-        source = options.read(data, data_dir, n_jobs, descriptor)
+        source = options.read(data, data_dir, n_jobs, descriptor, roles)
         options.check_rows(collection.model.n_features, descriptor, options.hidden(path), source)
+        if collection.layout.keys == "text" and source.ids is not None:  # a file of texts that all look like numbers
+            keys = list(map(str, source.ids.tolist()))
+            source = source._replace(ids=None, columns={"key": keys, **source.columns})
         keys = collection.add(source)
         told = {"collection": options.hidden(path), "added": len(keys), "items": len(collection), "keys": keys}
     shown.answer(told, "added {added:,} items to {collection}, which has {items:,} now")

@@ -7,6 +7,7 @@ from typer import Argument
 
 from gphash.cli import app, options, outputs, shown
 from gphash.cli.options import DataDir, Describe, Threads
+from gphash.data.headers import UNSAID, Roles
 from gphash.data.known import data_sets
 
 if TYPE_CHECKING:
@@ -66,7 +67,14 @@ def _collection(place: str) -> dict[str, Any]:
 
 
 @app.command("gphash data", "gphash data digits:test", "gphash data photos/", "gphash data /shared/blocks")
-def data(data: Data = None, descriptor: Describe = None, n_jobs: Threads = -1, data_dir: DataDir = None) -> None:
+@options.with_columns
+def data(
+    data: Data = None,
+    descriptor: Describe = None,
+    n_jobs: Threads = -1,
+    data_dir: DataDir = None,
+    roles: Roles = UNSAID,
+) -> None:
     """List the known data sets, or describe DATA.
 
     The list says where each is looked for, and whether it is there; nothing is downloaded for it.
@@ -79,7 +87,11 @@ def data(data: Data = None, descriptor: Describe = None, n_jobs: Threads = -1, d
     place = Path(data).expanduser()
     if not options.is_known(data) and (bulk.has_plan(place) or manifest.is_collection(place)):
         raise ValueError(f"{data!r} is what gphash made; gphash info {data} explains it.")
-    told = _blocks(data, descriptor) if options.has_blocks(data) else _rows(data, data_dir, n_jobs, descriptor)
+    told = (
+        _blocks(data, descriptor, roles)
+        if options.has_blocks(data)
+        else _rows(data, data_dir, n_jobs, descriptor, roles)
+    )
     if not shown.answer(told, ""):
         return
     counts = [(name, f"{count:,}") for name, count in told.pop("classes").items()]
@@ -91,14 +103,15 @@ def data(data: Data = None, descriptor: Describe = None, n_jobs: Threads = -1, d
         shown.say(f"… and {len(counts) - shown.MOST:,} more; --json lists all.")
 
 
-def _rows(data: str, data_dir: Path | None, n_jobs: int, descriptor: str | None) -> dict[str, Any]:
+def _rows(data: str, data_dir: Path | None, n_jobs: int, descriptor: str | None, roles: Roles) -> dict[str, Any]:
     """What is known of rows."""
     import numpy as np
 
-    source = options.read(data, data_dir, n_jobs, descriptor)
+    source = options.read(data, data_dir, n_jobs, descriptor, roles)
     told: dict[str, Any] = {"name": source.name, "rows": len(source.X), "features": source.X.shape[1]}
     told["supervision"] = options.supervision_of(source.y, source.pairs)
     told["classes"] = _counts(source.y, source.classes)
+    told |= {"unlabelled": _unlabelled(source.y), "item_columns": [name for name in source.columns if name != "key"]}
     told["pairs"] = None if source.pairs is None else np.size(source.pairs.i)
     told["pictures"] = source.images is not None
     told["descriptor"] = None if source.descriptor is None else source.descriptor.to_meta()
@@ -106,16 +119,16 @@ def _rows(data: str, data_dir: Path | None, n_jobs: int, descriptor: str | None)
     return told | {"checksum": source.checksum, "skipped": skipped}
 
 
-def _blocks(data: str, descriptor: str | None) -> dict[str, Any]:
+def _blocks(data: str, descriptor: str | None, roles: Roles) -> dict[str, Any]:
     """What the headers of blocks tell, and how many rows there are of every class."""
     options.refuse_descriptor(descriptor)
-    from gphash.data import blocks
-
-    table = blocks.open_folder(Path(data).expanduser())
+    table = options.open_blocks(data, roles)
     labels = table.labels()
     y, classes = (None, ()) if labels is None else (labels.y, labels.classes)
     told = {"name": table.folder.name, "kind": table.kind.name, "blocks": len(table.blocks), "rows": table.n_rows}
     told |= {"features": table.n_features, "dtype": table.dtype, "supervision": options.supervision_of(y)}
+    header = table.header()
+    told |= {"unlabelled": _unlabelled(y), "item_columns": [] if header is None else list(header.items)}
     return told | {"classes": _counts(y, classes), "fingerprint": table.fingerprint()}
 
 
@@ -125,8 +138,13 @@ def _counts(y: Any, classes: tuple[str, ...]) -> dict[str, int]:
 
     if y is None:
         return {}
-    found = np.bincount(y, minlength=len(classes)) if y.ndim == 1 else y.sum(axis=0)
+    found = np.bincount(y[y >= 0], minlength=len(classes)) if y.ndim == 1 else y.sum(axis=0)
     return dict(zip(classes, found.tolist(), strict=True))
+
+
+def _unlabelled(y: Any) -> int | None:
+    """Rows without a label, if some have one."""
+    return None if y is None or y.ndim == 2 else int((y < 0).sum()) or None
 
 
 def _list(data_dir: Path | None) -> None:

@@ -1,21 +1,26 @@
 """Arguments and options that several commands share, how the words in them are read, and the rows that DATA names."""
 
 import contextlib
+import functools
+import inspect
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from glob import glob
+from inspect import Parameter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, BadParameter, Option
 
 from gphash.cli import app, shown
+from gphash.data.headers import UNSAID, Roles
 from gphash.data.known import data_sets
 from gphash.hashers import methods
 
 if TYPE_CHECKING:
     from gphash.collection.collection import Collection
+    from gphash.data.blocks import FolderTable
     from gphash.data.descriptors.descriptor import Descriptor
     from gphash.data.sources import Source
 
@@ -104,16 +109,74 @@ def _not_zero(threads: int) -> int:
     return threads
 
 
-def read(data: str, data_dir: Path | None, n_jobs: int, descriptor: "Descriptor | str | None" = None) -> "Source":
-    """DATA, its pictures described as a model does it or by a descriptor's name; what was left out is said."""
+def with_columns(function: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that say what the columns of a table are; its function gets them as `roles`."""
+
+    @functools.wraps(function)
+    def told(*args: Any, **kwargs: Any) -> None:
+        label, tags, key, text, items = (kwargs.pop(name, None) for name in COLUMNS)
+        function(*args, roles=Roles(label, tags, key, text, tuple(items or ())), **kwargs)
+
+    own = inspect.signature(function)
+    kept = [one for one in own.parameters.values() if one.name != "roles"]
+    more = [Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=kind) for name, kind in COLUMNS.items()]
+    told.__annotations__ = {name: kind for name, kind in told.__annotations__.items() if name != "roles"} | COLUMNS
+    told.__signature__ = own.replace(parameters=[*kept, *more])  # type: ignore[attr-defined]
+    return told
+
+
+def read(
+    data: str,
+    data_dir: Path | None,
+    n_jobs: int,
+    descriptor: "Descriptor | str | None" = None,
+    roles: Roles = UNSAID,
+) -> "Source":
+    """DATA, its pictures described as a model does it or by a descriptor's name.
+
+    What was left out is said, and of a table also what its columns are.
+    """
     from gphash.data import sources
 
     with shown.Meter(f"reading {data}") as progress, app.usage():
-        source = sources.read(data, data_dir, progress, n_jobs, descriptor)
-    if source.skipped:
-        reasons = [one.reason for one in source.skipped]
+        source = sources.read(data, data_dir, progress, n_jobs, descriptor, roles)
+    reasons = [one.reason for one in source.skipped]
+    if not is_known(data) and sources.is_table(data):
+        _tell_columns(data, source.X.shape[1], [name for name in source.columns if name != "key"], reasons)
+    elif reasons:
         shown.remark(f"left out {len(reasons)} file(s) of {data!r}: {shown.some(reasons, NAMED, '; and {} more')}")
     return source
+
+
+def open_blocks(data: str, roles: Roles) -> "FolderTable":
+    """A folder of blocks; of tables, what their columns are is said."""
+    from gphash.data import blocks
+
+    with app.usage():
+        table = blocks.open_folder(Path(data).expanduser(), roles)
+    if (header := table.header()) is not None:
+        reasons = [f"column {header.names[column]!r}: {why}" for column, why in header.left_out.items()]
+        _tell_columns(data, table.n_features, list(header.items), reasons)
+    return table
+
+
+def _tell_columns(data: str, n_features: int, items: list[str], left_out: list[str]) -> None:
+    if not shown.manner.quiet:
+        named = shown.some(items, shown.MOST, " … and {} more") or "none"
+        shown.note(f"{data}: {n_features:,} features a row; item columns: {named}")
+    if left_out:
+        what = shown.some(left_out, NAMED, "; and {} more")
+        shown.remark(f"left out {len(left_out)} column(s) of {data!r}: {what}")
+
+
+def labelled(source: "Source") -> "Source":
+    """The rows that have a label; how many have none is said."""
+    from gphash.data import sources
+
+    found = sources.labelled(source)
+    if n_left := len(source.X) - len(found.X):
+        shown.remark(f"left out {n_left:,} of {len(source.X):,} rows of {source.name!r}, which have no label")
+    return found
 
 
 def is_known(data: str) -> bool:
@@ -165,6 +228,18 @@ def output(help: str) -> Any:
     """The option that says what to write."""
     return Option("--output", "-o", help=help)
 
+
+# What the columns of a table are; see `with_columns`.
+COLUMNS: dict[str, Any] = {
+    f"{name}_column": Annotated[kind, Option(metavar="NAME", help=help)]
+    for name, kind, help in (
+        ("label", str | None, "Column of a table with the class of a row, or blank; if not given, label."),
+        ("tags", str | None, "Column with the tags of a row, separated by ';'; if not given, tags."),
+        ("key", str | None, "Column that tells rows apart, of numbers or texts; if not given, id or key."),
+        ("text", str | None, "Column with the text of an item; if not given, text."),
+        ("item", list[str] | None, "Column of numbers that is not a feature, but is kept with the items; repeatable."),
+    )
+}
 
 CLUSTER = f"Address of a Dask scheduler to work on its cluster; DATA is {BLOCKS} that all workers can read."
 SET = "A parameter of the method, such as n_inducing=300 or kernel=matern-3/2; repeatable."

@@ -9,6 +9,7 @@ from typer import Argument, BadParameter, Option
 
 from gphash.cli import app, options, outputs, shown
 from gphash.cli.options import Cluster, Data, DataDir, K, Model, Pictures, Place, Radius, Ranking, Threads
+from gphash.data.headers import UNSAID, Roles
 
 if TYPE_CHECKING:
     from gphash.collection.collection import Collection
@@ -33,6 +34,7 @@ CODES = "A file .npy, or .npz with probabilities; DATA-codes.npy if not given. F
     "gphash encode photos.gph /shared/blocks -o /shared/codes --cluster tcp://10.0.0.1:8786",
     interrupted=options.goes_on,
 )
+@options.with_columns
 def encode(
     model: Model,
     data: Data,
@@ -41,6 +43,7 @@ def encode(
     executor: Cluster = None,
     n_jobs: Threads = -1,
     data_dir: DataDir = None,
+    roles: Roles = UNSAID,
 ) -> None:
     """Write the codes of rows.
 
@@ -50,7 +53,7 @@ def encode(
     if options.has_blocks(data, executor):
         if probabilities:
             raise BadParameter("--probabilities is for rows in one file; leave it out for a folder of blocks.")
-        _in_bulk(model, data, path, executor, n_jobs)
+        _in_bulk(model, data, path, executor, n_jobs, roles)
         return
     import numpy as np
 
@@ -66,7 +69,7 @@ def encode(
     loaded = models.load(model, n_jobs)
     if probabilities and not loaded.has_probabilities:
         raise ValueError(f"{str(model)!r} is a model of {loaded.method}, which gives no probabilities; leave -p out.")
-    X = (source := options.read(data, data_dir, n_jobs, loaded.descriptor)).X
+    X = (source := options.read(data, data_dir, n_jobs, loaded.descriptor, roles)).X
     options.check_rows(loaded.n_features, loaded.descriptor, model, source)
     pieces = [X[start : start + ROWS] for start in range(0, len(X), ROWS)]
     began = time.perf_counter()
@@ -84,14 +87,15 @@ def encode(
     shown.answer(told, f"wrote {{codes}}: {{rows:,}} rows of {{bits}} bits, {{bytes_per_row}} bytes each{more}")
 
 
-def _in_bulk(model: Path, data: str, output: Path | None, cluster: str | None, n_jobs: int) -> None:
+def _in_bulk(model: Path, data: str, output: Path | None, cluster: str | None, n_jobs: int, roles: Roles) -> None:
     """Write the codes of a folder of blocks, a file for every block."""
     target = outputs.folder(output or Path(f"{outputs.stem(data)}-codes"))
     from gphash.collection import bulk
 
+    table = options.open_blocks(data, roles)
     began = time.perf_counter()
     with shown.Meter("encoding") as progress:
-        made = bulk.encode(model, Path(data).expanduser(), target, cluster, progress, n_jobs)
+        made = bulk.encode(model, table, target, cluster, progress, n_jobs)
     plan, n_files = made.plan, len(made.plan.blocks)
     told = {"codes": target, "rows": plan.n_rows, "blocks": n_files, "blocks_made_now": n_files - made.before}
     told |= {"bits": plan.n_bits, "seconds": time.perf_counter() - began, "model": plan.model}
@@ -145,7 +149,7 @@ def search(
 
 def _queries(collection: "Collection", text: str, seed: int | None, certainty: bool) -> "Iterator[tuple[str, Query]]":
     """Queries by their names, with the probabilities of their bits if `certainty`."""
-    from gphash.data import tables
+    from gphash.data import array_files
 
     if text == "random":
         text = f"key:{collection.random_key(seed)}"
@@ -154,7 +158,7 @@ def _queries(collection: "Collection", text: str, seed: int | None, certainty: b
     elif not Path(text).is_file():
         raise ValueError(f"QUERY {text!r} is not a file; give a picture, a file .npy, key:KEY, or random.")
     elif Path(text).suffix == ".npy":
-        rows: Any = tables.read_npy(Path(text)).X
+        rows: Any = array_files.read_npy(Path(text)).X
         for place, row in enumerate(rows):
             name = text if len(rows) == 1 else f"{text}, row {place}"
             yield name, collection.query(features=row, certainty=certainty)

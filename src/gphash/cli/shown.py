@@ -143,7 +143,7 @@ SPECIAL: dict[str, tuple[str, Callable[[Any], str]]] = {
     "codes": ("distinct codes", "{:,}".format),
     "leave_one_out_score": ("leave-one-out score", SCORE.format),
     "seconds": ("time", duration),
-    "skipped": ("left out", lambda value: f"{len(value):,} files"),
+    "skipped": ("left out", lambda value: f"{len(value):,}"),
     "training_seconds": ("training time", duration),
 }
 

@@ -8,6 +8,7 @@ from typer import BadParameter, Option
 
 from gphash.cli import app, options, outputs, shown
 from gphash.cli.options import Cluster, Data, DataDir, Describe, Model, Seed, Set, Threads, output, whole
+from gphash.data.headers import UNSAID, Roles
 from gphash.hashers import methods
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ Checkpoint = Annotated[Path | None, Option(help="File that keeps the state of tr
     "gphash fit /shared/blocks --cluster tcp://10.0.0.1:8786",
     interrupted=lambda given: app.AGAIN if given["checkpoint"] else None,
 )
+@options.with_columns
 def fit(
     data: Data,
     n_bits: Annotated[int, whole("--bits", "-b", help="Length of a code.")] = 32,
@@ -41,6 +43,7 @@ def fit(
     n_jobs: Threads = -1,
     data_dir: DataDir = None,
     verbose: Annotated[bool, Option("--verbose", "-v", help="Show more detail.")] = False,
+    roles: Roles = UNSAID,
 ) -> None:
     """Learn codes from rows, and write the model.
 
@@ -59,9 +62,9 @@ def fit(
     outputs.file(target, "model", data, checkpoint)
     if options.has_blocks(data, executor):
         options.refuse_descriptor(descriptor)
-        lesson = _lesson_of_blocks(hasher, method, data)
+        lesson = _lesson_of_blocks(hasher, method, data, roles)
     else:
-        lesson = _lesson(hasher, method, options.read(data, data_dir, n_jobs, descriptor))
+        lesson = _lesson(hasher, method, options.read(data, data_dir, n_jobs, descriptor, roles))
     X, y, (n_rows, n_features), *about = lesson
     if hasattr(hasher, "n_inducing") and "n_inducing" not in given:
         hasher.n_inducing = min(hasher.n_inducing, n_rows)  # more would be a warning that nobody asked for
@@ -105,23 +108,29 @@ def _lesson(hasher: "Hasher", method: str, source: "Source") -> tuple[Any, ...]:
             f"{source.name!r} has {has}, and {method} learns from {' or '.join(hasher.takes)}; give other DATA, or a "
             f"--method that can learn from it: {', '.join(others)}."
         )
+    if hasher.takes:
+        source = options.labelled(source)
     origin = {"data": source.name, "rows": len(source.X), "sketch": protocol.sketch(source.X)}
     return source.X, source.supervision if hasher.takes else None, source.X.shape, origin, source.descriptor
 
 
-def _lesson_of_blocks(hasher: "Hasher", method: str, data: str) -> tuple[Any, ...]:
+def _lesson_of_blocks(hasher: "Hasher", method: str, data: str, roles: Roles) -> tuple[Any, ...]:
     """The same of a folder, where rows stay; of them only the labels are read."""
     from gphash.data import blocks
 
     if "executor" not in hasher.runs_with:
         raise ValueError(f"{method} needs all rows in memory, and {data!r} is a folder of blocks; use --method gph.")
-    table = blocks.open_folder(data)
+    table = options.open_blocks(data, roles)
     if (labels := table.labels()) is None:
         raise ValueError(
             f"{data!r} has neither labels nor tags to learn from; give NAME.labels.npy beside .npy blocks, a column "
             "label or tags in .parquet blocks, or y or tags in a Zarr group."
         )
-    return table.folder, labels.y, (table.n_rows, table.n_features), {"data": data, "rows": table.n_rows}
+    rows, y = blocks.labelled(table, labels.y)
+    if rows.n_rows < table.n_rows:
+        left = table.n_rows - rows.n_rows
+        shown.remark(f"left out {left:,} of {table.n_rows:,} rows of {data!r}, which have no label")
+    return rows, y, (rows.n_rows, rows.n_features), {"data": data, "rows": rows.n_rows}
 
 
 def _tell_fit(hasher: "Hasher", told: dict[str, Any], verbose: bool) -> None:
@@ -142,6 +151,7 @@ def _tell_fit(hasher: "Hasher", told: dict[str, Any], verbose: bool) -> None:
 
 
 @app.command("gphash evaluate digits-16.gph digits:test --plots figures")
+@options.with_columns
 def evaluate(
     model: Model,
     data: Data,
@@ -151,6 +161,7 @@ def evaluate(
     radius: Annotated[int, whole("--radius", least=0, help="Radius of the ball in which precision is measured.")] = 2,
     n_jobs: Threads = -1,
     data_dir: DataDir = None,
+    roles: Roles = UNSAID,
 ) -> None:
     """Measure how well codes find what is similar.
 
@@ -163,7 +174,8 @@ def evaluate(
     target = outputs.file(path or Path(f"{model.stem}-report.json"), "report", model, data, stored)
     hasher = load(model)
     hasher.n_jobs = n_jobs
-    sources = [options.read(one, data_dir, n_jobs, hasher.descriptor_) for one in (data, stored) if one is not None]
+    places = [one for one in (data, stored) if one is not None]
+    sources = [options.labelled(options.read(one, data_dir, n_jobs, hasher.descriptor_, roles)) for one in places]
     for source in sources:
         if source.y is None:
             raise ValueError(f"{source.name!r} has neither labels nor tags to judge by; give DATA that has.")

@@ -77,7 +77,8 @@ def create(
             parts, codes = _encode(target, material, rows, loaded, progress)
         else:
             material = _of_blocks(blocks, items, target)
-            parts, codes = _encode_blocks(target, blocks, loaded, made.model, executor, progress, n_jobs)
+            own = _numbers(material.columns, blocks.n_rows)
+            parts, codes = _encode_blocks(target, blocks, loaded, made.model, executor, progress, n_jobs, own)
         pixels = material.images if isinstance(material.images, np.ndarray) else None
         numbers = (number for own, _ in codes for number in own.tolist()) if pixels is not None else ()
         kept = () if pixels is None else _pixels(numbers, pixels)
@@ -206,7 +207,7 @@ def _material(X: Any, items: Any, target: Path, model: Model) -> tuple[Material,
 def said(source: Source, items: Any) -> dict[str, Any]:
     """What a source, and the user beside it, say of its rows, as columns."""
     found: dict[str, Any] = {} if source.ids is None else {"key": source.ids}
-    found |= _labels(source.y, source.classes, len(source.X))
+    found |= _labels(source.y, source.classes, len(source.X)) | source.columns
     if source.images is not None and not isinstance(source.images, np.ndarray):
         found["picture"] = _names(source.images, source.folder)
     return found | columns.lists(items, len(source.X))
@@ -223,7 +224,7 @@ def pictures_of(source: Source) -> list[bytes | None]:
 
 def _of_blocks(table: FolderTable, items: Any, target: Path) -> Material:
     labels = table.labels()
-    known = {} if labels is None else _labels(labels.y, labels.classes, table.n_rows)
+    known = table.items() | ({} if labels is None else _labels(labels.y, labels.classes, table.n_rows))
     told = columns.read(known | columns.lists(items, table.n_rows), table.n_rows)
     return Material(target.stem, told, _classes(told) if labels is None else labels.classes)
 
@@ -274,11 +275,16 @@ def _encode(
         )
     tell = None if progress is None else lambda done: progress(done, len(rows))
     packed = model.encode_pieces((rows[at : at + ROWS] for at in range(0, len(rows), ROWS)), len(rows), tell)
-    keys = material.columns.keys
-    numbers = np.array(keys, np.int64) if keys and isinstance(keys[0], int) else np.arange(len(rows), dtype=np.int64)
+    numbers = _numbers(material.columns, len(rows))
     grouped = bucketing.group(bucketing.to_words(packed, model.n_bits), numbers)
     name = manifests.free_part(target)
     return [folder.write_part(target, name, grouped, model.n_bits, model.fingerprint)], [(numbers, packed)]
+
+
+def _numbers(told: Columns, n_rows: int) -> NDArray[np.int64]:
+    """Numbers of items: their keys, if these are whole numbers."""
+    is_own = told.keys and isinstance(told.keys[0], int)
+    return np.array(told.keys, np.int64) if is_own else np.arange(n_rows, dtype=np.int64)
 
 
 def _encode_blocks(
@@ -289,20 +295,24 @@ def _encode_blocks(
     executor: Any,
     progress: Progress | None,
     n_jobs: int | None,
+    numbers: NDArray[np.int64],
 ) -> tuple[list[PartFile], Iterable[Coded]]:
     """Let workers write a part for every block; numbers and codes of each."""
     place = target / manifests.PARTS
-    made = bulk.make("index", target / name, table, place, executor, progress, n_jobs)
+    given = None if (numbers == np.arange(table.n_rows)).all() else numbers
+    made = bulk.make("index", target / name, table, place, executor, progress, n_jobs, given)
     parts = []
     for block in made.plan.blocks:
-        first, last = (block.start, block.stop - 1) if block.n_rows else (0, -1)
+        own = numbers[block.start : block.stop]
+        first, last = (int(own.min()), int(own.max())) if block.n_rows else (0, -1)
         parts.append(PartFile(f"{manifests.PARTS}/{block.file}", str(block.fingerprint), block.n_rows, first, last))
 
     def codes() -> Iterator[Coded]:
-        for part in parts:
+        for part, block in zip(parts, made.plan.blocks, strict=True):
             found = storage.read_index(target / part.file).buckets
             order = np.argsort(found.ids, kind="stable")
-            yield found.ids[order], bucketing.to_packed(bucketing.spread(found)[order], model.n_bits)
+            rows = order[np.searchsorted(found.ids[order], numbers[block.start : block.stop])]
+            yield found.ids[rows], bucketing.to_packed(bucketing.spread(found)[rows], model.n_bits)
 
     return parts, codes()
 

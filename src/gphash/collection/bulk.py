@@ -138,7 +138,8 @@ class Made(NamedTuple):
 class BlockTask(NamedTuple):
     """A block to be done, of "codes" or "index", from these pieces, in a folder with the model of this fingerprint.
 
-    If the block has a fingerprint, it was finished before, and a file that is there must be that one.
+    If the block has a fingerprint, it was finished before, and a file that is there must be that one. `numbers` are
+    those of the items, if they are not those of the rows.
     """
 
     kind: str
@@ -147,6 +148,7 @@ class BlockTask(NamedTuple):
     block: BlockFile
     model: str
     n_bits: int
+    numbers: NDArray[np.int64] | None = None
 
 
 def make(
@@ -157,14 +159,14 @@ def make(
     executor: Any = None,
     watch: Progress | None = None,
     n_jobs: int | None = -1,
+    numbers: NDArray[np.int64] | None = None,
 ) -> Made:
     """Write codes or an index of a folder of blocks, a file for every block NAME.
 
     Parameters
     ----------
     kind
-        "codes" for `NAME.codes.npy`, packed, uint8 [b, bytes], or "index" for parts of a collection, in which items
-        have the numbers of the rows in the table.
+        "codes" for `NAME.codes.npy`, packed, uint8 [b, bytes], or "index" for parts of a collection.
     model
         The file of a model of any method.
     data
@@ -178,6 +180,8 @@ def make(
         Called with the number of rows that are done, and of all rows.
     n_jobs
         Threads of this process; −1 for all cores.
+    numbers
+        Numbers of the items of an index, [n]; None for those of the rows.
     """
     if hasattr(data, "dask"):
         raise ValueError(
@@ -185,12 +189,12 @@ def make(
             "they are: X.map_blocks(hasher.encode, dtype='uint8', chunks=(X.chunks[0], -(-hasher.n_bits // 8)))."
         )
     table = data if isinstance(data, FolderTable) else blocks.open_folder(data)
-    place, plan = Path(folder).expanduser().absolute(), _plan(kind, models.load(model), table)
+    place, plan = Path(folder).expanduser().absolute(), _plan(kind, models.load(model), table, numbers)
     tell = watch or (lambda done, total: None)
     marks, before, workers = [], 0, dict[str, Share]()
     with _executor(executor) as run:
         begun = _begin(place, model, table, plan)
-        tasks = [_task(table, block, place, begun) for block in begun.blocks]
+        tasks = [_task(table, block, place, begun, numbers) for block in begun.blocks]
         there = [(place / block.file).is_file() for block in begun.blocks]
         # A worker has one thread for each block; here, all threads work on one block, which is watched.
         here = partial(encode_block, n_jobs=n_jobs, tell=lambda row: tell(row, table.n_rows))
@@ -220,7 +224,7 @@ def _executor(executor: Any) -> contextlib.AbstractContextManager[Executor]:
     return dask_executor.DaskExecutor(executor)
 
 
-def _plan(kind: str, model: Model, table: FolderTable) -> Plan:
+def _plan(kind: str, model: Model, table: FolderTable, numbers: NDArray[np.int64] | None) -> Plan:
     """What should be made."""
     if table.n_features != model.n_features:
         raise ValueError(
@@ -229,6 +233,8 @@ def _plan(kind: str, model: Model, table: FolderTable) -> Plan:
         )
     names: dict[str, str] = {}
     planned, source = [], table.fingerprint()
+    if numbers is not None:
+        source = hashlib.sha256(source.encode() + numbers.tobytes()).hexdigest()
     mark = hashlib.sha256(f"{model.fingerprint} {source}".encode()).hexdigest()[:8]
     for block in table.blocks:
         stem = Path(block.name).stem if Path(block.name).suffix.lower() in (".npy", ".parquet") else block.name
@@ -277,12 +283,15 @@ def _begin(place: Path, model: Location, table: FolderTable, plan: Plan) -> Plan
     return plan
 
 
-def _task(table: FolderTable, block: BlockFile, place: Path, plan: Plan) -> BlockTask:
+def _task(
+    table: FolderTable, block: BlockFile, place: Path, plan: Plan, numbers: NDArray[np.int64] | None
+) -> BlockTask:
     pieces = tuple(
         table.select(np.arange(block.start + rows.start, block.start + rows.stop))
         for rows in row_blocks(block.n_rows, PIECE)
     )
-    return BlockTask(plan.kind, pieces, str(place), block, plan.model, plan.n_bits)
+    own = None if numbers is None else numbers[block.start : block.stop]
+    return BlockTask(plan.kind, pieces, str(place), block, plan.model, plan.n_bits, own)
 
 
 def _collect(executor: Executor, work: Callable[[T], R], tasks: Sequence[T]) -> Iterator[R]:
@@ -317,7 +326,8 @@ def encode_block(
     packed = model.encode_pieces(rows, block.n_rows, lambda row: tell(block.start + row))
     if task.kind == "index":
         words = bucketing.to_words(packed, task.n_bits)
-        grouped = bucketing.group(words, np.arange(block.start, block.start + len(words)))
+        numbers = np.arange(block.start, block.stop) if task.numbers is None else task.numbers
+        grouped = bucketing.group(words, numbers)
         mark = storage.write_index(target, grouped, task.n_bits, task.model)
     else:
         with files.replacing(target) as file:

@@ -16,7 +16,8 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 import numpy as np
 
 from gphash.arrays import Floats, Indices
-from gphash.data import labels, tables
+from gphash.data import array_files, labels, tables
+from gphash.data.headers import EMPTY, UNSAID, Header, Roles
 from gphash.data.labels import BlockLabels, Labels
 from gphash.files import DataError
 
@@ -54,6 +55,7 @@ class BlockKind:
     """How the blocks of a folder are read. It travels to workers with every piece, so it is small."""
 
     name: ClassVar[str]
+    has_names: ClassVar[bool] = False  # of columns
     folder: Path
 
     @classmethod
@@ -62,7 +64,7 @@ class BlockKind:
         return [name for name in names if name[0] not in "._" and name.lower().endswith(f".{cls.name}")]
 
     @classmethod
-    def read_heads(cls, folder: Path, names: Sequence[str]) -> Heads:
+    def read_heads(cls, folder: Path, names: Sequence[str], roles: Roles = UNSAID) -> Heads:
         """Open a folder with such blocks, sorted by their names."""
         raise NotImplementedError
 
@@ -71,8 +73,16 @@ class BlockKind:
         raise NotImplementedError
 
     def labels(self, blocks: Sequence[Block]) -> Labels | None:
-        """What is known of the rows."""
+        """Labels or tags of the rows."""
         raise NotImplementedError
+
+    def header(self, block: Block) -> Header | None:
+        """What the columns of a table are."""
+        return None
+
+    def items(self, blocks: Sequence[Block]) -> dict[str, list[Any]]:
+        """What else is known of the rows, column by column."""
+        return {}
 
     def place(self, block: Block, row: int, column: int) -> str:
         """How an error names a number."""
@@ -91,7 +101,7 @@ class NpyKind(BlockKind):
     labelled: bool
 
     @classmethod
-    def read_heads(cls, folder: Path, names: Sequence[str]) -> Heads:
+    def read_heads(cls, folder: Path, names: Sequence[str], roles: Roles = UNSAID) -> Heads:
         """Open a folder with such files."""
         beside = {name for name in names if name.lower().endswith(_BESIDE)}
         names = [name for name in names if name not in beside]
@@ -117,7 +127,7 @@ class NpyKind(BlockKind):
         path = self.folder / block.name
         shape, is_fortran, dtype, offset = _read_header(path)
         _check_unchanged(path, shape, (block.n_rows, out.shape[1]))
-        with tables.reading(path, ".npy file", ValueError):
+        with array_files.reading(path, ".npy file", ValueError):
             X = np.memmap(path, dtype, "r", offset, shape, "F" if is_fortran else "C")
             out[:] = X[_range_or_rows(rows)]
 
@@ -127,48 +137,69 @@ class NpyKind(BlockKind):
 
     def _own_labels(self, block: Block) -> BlockLabels:
         path = self.folder / f"{block.name[:-4]}{_BESIDE}"
-        return f"{str(path)!r}", tables.load_npy(path, ".npy file of labels"), block.n_rows
+        return f"{str(path)!r}", array_files.load_npy(path, ".npy file of labels"), block.n_rows
 
 
 def _read_header(path: Path) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
     """Shape, order, type and place of the array in a .npy file."""
-    with tables.reading(path, ".npy file of numbers", *tables.DAMAGE), open(path, "rb") as file:
-        shape, is_fortran, dtype = tables.read_header(file, os.fstat(file.fileno()).st_size)
+    with array_files.reading(path, ".npy file of numbers", *array_files.DAMAGE), open(path, "rb") as file:
+        shape, is_fortran, dtype = array_files.read_header(file, os.fstat(file.fileno()).st_size)
         _check_numbers(shape, dtype, f"{str(path)!r}")
         return shape, is_fortran, dtype, file.tell()
 
 
 @dataclass(frozen=True)
 class ParquetKind(BlockKind):
-    """A table for each block; `columns` is a digest of its columns, which are the same in all of them."""
+    """A table for each block.
+
+    columns
+        A digest of its columns, which are the same in all of them.
+    roles
+        Which of them are what, as far as it was said.
+    filled
+        What columns hold that are empty in some of the blocks.
+    """
 
     name = "parquet"
+    has_names = True
     columns: str
+    roles: Roles = UNSAID
+    filled: tuple[tuple[int, str], ...] = ()
 
     @classmethod
-    def read_heads(cls, folder: Path, names: Sequence[str]) -> Heads:
+    def read_heads(cls, folder: Path, names: Sequence[str], roles: Roles = UNSAID) -> Heads:
         """Open a folder with such files."""
-        counts, dtypes = [], []
+        heads = [tables.head(folder / name) for name in names]
+        filled = _filled([head.kinds for head in heads])
+        dtypes: list[np.dtype[Any]] = []
+        widths: dict[int, str] = {}
         first: list[str] = []
-        for name in names:
-            with tables.open_parquet(folder / name) as (file, columns):
-                told = _told(columns)
-                first = first or told
-                for mine, right in zip_longest(told, first, fillvalue="no column"):
-                    if mine != right:
-                        raise DataError(
-                            f"{str(folder / name)!r} has {mine} where {str(folder / names[0])!r} has {right}; all "
-                            "blocks must have the same columns in the same order"
-                        )
-                counts.append(file.metadata.num_rows)
-                fields = [file.schema_arrow.field(column) for column in columns.features]
-                dtypes += [np.dtype(field.type.to_pandas_dtype()) for field in fields]
-        return cls(folder, _digest(first)), Block.consecutive(names, counts), len(fields), float_type(dtypes)
+        for name, head in zip(names, heads, strict=True):
+            header = head.header(folder / name, roles, filled)
+            told = _told(header)
+            first = first or told
+            for mine, right in zip_longest(told, first, fillvalue="no column"):
+                if mine != right:
+                    raise DataError(
+                        f"{str(folder / name)!r} has {mine} where {str(folder / names[0])!r} has {right}; all blocks "
+                        "must have the same columns in the same order"
+                    )
+            dtypes += [tables.number_type(head.types[column]) for column in header.features]
+            if (width := head.widths.get(header.features[0], len(header.features))) is not None:
+                widths.setdefault(width, name)
+        if len(widths) > 1:
+            (one, there), (other, here) = list(widths.items())[:2]
+            raise DataError(
+                f"{str(folder / here)!r} has lists of {other} numbers, and {str(folder / there)!r} has {one}; all "
+                "blocks must have as many"
+            )
+        blocks = Block.consecutive(names, [head.n_rows for head in heads])
+        return cls(folder, _digest(first), roles, filled), blocks, next(iter(widths), 1), float_type(dtypes)
 
     def fill(self, out: Floats, block: Block, rows: Indices) -> None:
         """By row groups, those with some of the rows, one after the other."""
-        with self._open(block) as (file, columns):
-            names = [columns.names[column] for column in columns.features]
+        with self._open(block) as (file, header):
+            names = [header.names[column] for column in header.features]
             counts = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
             for group, (start, stop) in enumerate(pairwise(accumulate(counts, initial=0))):
                 first, last = np.searchsorted(rows, (start, stop))
@@ -177,51 +208,81 @@ class ParquetKind(BlockKind):
                 index = _range_or_rows(rows[first:last] - start)
                 # A name also stands for what is nested below it, hence the second choice.
                 found = file.read_row_group(group, columns=names, use_threads=False).select(names)
-                for number, (column, cells) in enumerate(zip(columns.features, found.columns, strict=True)):
-                    out[first:last, number] = columns.numbers(column, cells, index, start)
+                tables.fill(out[first:last], header, found.columns, index, start)
 
     def place(self, block: Block, row: int, column: int) -> str:
         """How an error names a number."""
-        with self._open(block) as (_, columns):
-            return columns.place(columns.features[column], row)
+        with self._open(block) as (_, header):
+            return header.place(header.features[min(column, len(header.features) - 1)], row)
+
+    def header(self, block: Block) -> Header:
+        """What the columns are."""
+        with self._open(block) as (_, header):
+            return header
 
     def labels(self, blocks: Sequence[Block]) -> Labels | None:
-        """What the columns ``label`` or ``tags`` say."""
-        with self._open(blocks[0]) as (_, columns):
-            column = columns.tags if columns.label is None else columns.label
-        if column is None:
-            return None
-        name = columns.names[column]
+        """What the columns of labels or tags say."""
+        header = self.header(blocks[0])
+        if header.label is not None:
+            column = header.label
+            return labels.joined_labels(
+                (where := here.place(column), tables.label_words(cells, where), len(cells))
+                for here, (cells,) in self._read(blocks, [column])
+            )
+        if header.tags is not None:
+            read = self._read(blocks, [header.tags])
+            return labels.tag_sets(tags for _, (cells,) in read for tags in tables.tag_lists(cells))
+        return None
 
-        def cells(block: Block) -> list[Any]:
-            with self._open(block) as (file, _):
-                found: list[Any] = file.read(columns=[name], use_threads=False).column(name).to_pylist()
-                return found
+    def items(self, blocks: Sequence[Block]) -> dict[str, list[Any]]:
+        """Item columns, and the column of keys."""
+        header = self.header(blocks[0])
+        found: dict[str, list[Any]] = {name: [] for name in header.items}
+        keys: list[Any] = []
+        for _, cells in self._read(blocks, list(header.items.values())):
+            for name, own in zip(header.items, cells, strict=True):
+                found[name] += tables.cells_of(own)
+        if header.key is not None:
+            for here, (own,) in self._read(blocks, [header.key]):
+                keys += list(tables.keys_of(here, own)) if len(own) else []
+            found["key"] = keys
+        return found
 
-        def own(block: Block) -> BlockLabels:
-            here = columns._replace(path=self.folder / block.name)
-            return here.place(column), here.words(column, cells(block)), block.n_rows
-
-        if columns.label is not None:
-            return labels.joined_labels(map(own, blocks))
-        sets = (labels.tag_names(cell) for block in blocks for cell in cells(block))
-        return labels.tag_sets(sets, f"{str(self.folder)!r}, column {name!r}")
+    def _read(self, blocks: Sequence[Block], columns: list[int]) -> Iterator[tuple[Header, list[Any]]]:
+        """Some columns of every block."""
+        for block in blocks if columns else ():
+            with self._open(block) as (file, header):
+                names = [header.names[column] for column in columns]
+                yield header, file.read(columns=names, use_threads=False).select(names).columns
 
     @contextmanager
-    def _open(self, block: Block) -> Iterator[tuple[Any, tables.Columns]]:
+    def _open(self, block: Block) -> Iterator[tuple[Any, Header]]:
         """A block that is as it was when the folder was opened."""
         path = self.folder / block.name
-        with tables.open_parquet(path) as (file, columns):
+        with tables.open_parquet(path, self.roles, self.filled) as (file, header):
             _check_unchanged(path, (file.metadata.num_rows,), (block.n_rows,))
-            if _digest(_told(columns)) != self.columns:
+            if _digest(_told(header)) != self.columns:
                 raise DataError(f"{str(path)!r} has other columns than when the folder was opened; open it again")
-            yield file, columns
+            yield file, header
 
 
-def _told(columns: tables.Columns) -> list[str]:
-    """What must be the same in all tables: names of columns, and which are features."""
-    features = set(columns.features)
-    return [f"the {'feature' if at in features else 'column'} {name!r}" for at, name in enumerate(columns.names)]
+def _filled(kinds: Sequence[Sequence[str]]) -> tuple[tuple[int, str], ...]:
+    """What columns hold that are empty in some tables and not in others."""
+    filled = []
+    for column, own in enumerate(zip(*kinds, strict=False)):
+        if EMPTY in own and (others := sorted(set(own) - {EMPTY})):
+            filled.append((column, others[0]))
+    return tuple(filled)
+
+
+def _told(header: Header) -> list[str]:
+    """What must be the same in all tables: names of columns, what they hold, and which are features."""
+    features = set(header.features)
+    return [
+        f"the {'feature' if at in features else 'column'} {name!r}"
+        + ("" if at in features else f" of {header.kinds[at]}")
+        for at, name in enumerate(header.names)
+    ]
 
 
 def _digest(told: list[str]) -> str:
@@ -242,10 +303,10 @@ class ZarrKind(BlockKind):
         return [name for name in ("zarr.json", ".zarray", ".zgroup") if name in names]
 
     @classmethod
-    def read_heads(cls, folder: Path, names: Sequence[str]) -> Heads:
+    def read_heads(cls, folder: Path, names: Sequence[str], roles: Roles = UNSAID) -> Heads:
         """Open such a folder."""
         zarr = _zarr()
-        with tables.reading(folder, "Zarr array", *_ZARR_DAMAGE):
+        with array_files.reading(folder, "Zarr array", *_ZARR_DAMAGE):
             X = zarr.open(store=str(folder), mode="r")
             name = "" if isinstance(X, zarr.Array) else "X"
             if name:
@@ -267,7 +328,7 @@ class ZarrKind(BlockKind):
     def fill(self, out: Floats, block: Block, rows: Indices) -> None:
         """By chunks, those with some of the rows."""
         path = self.folder / self.array
-        with tables.reading(path, "Zarr array", *_ZARR_DAMAGE):
+        with array_files.reading(path, "Zarr array", *_ZARR_DAMAGE):
             X = _zarr().open_array(store=str(path), mode="r")
             _check_numbers(X.shape, X.dtype, f"{str(path)!r}")
             _check_unchanged(path, X.shape, (self.n_rows, out.shape[1]))
@@ -285,7 +346,7 @@ class ZarrKind(BlockKind):
         """What the arrays y or tags of the group say."""
         if not self.array:
             return None
-        with tables.reading(self.folder, "Zarr group", *_ZARR_DAMAGE):
+        with array_files.reading(self.folder, "Zarr group", *_ZARR_DAMAGE):
             group = _zarr().open_group(store=str(self.folder), mode="r")
             given = [name for name in ("y", "tags") if name in group]
             if not given:

@@ -3,7 +3,7 @@
 =========================  =========================================================================================
 ``*.npy``                  X [b, d] each; beside ``NAME.npy`` maybe ``NAME.labels.npy``, labels [b] or 0/1 tags [b, c],
                            for all blocks or for none
-``*.parquet``              tables with the same columns in all of them; ``label``, ``tags`` and ``id`` as in `tables`
+``*.parquet``              tables with the same columns in all of them, which mean what they mean in `tables`
 a Zarr array               X [n, d]
 a Zarr group               the array X [n, d], and maybe y [n] or tags 0/1 [n, c]
 =========================  =========================================================================================
@@ -24,9 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gphash.arrays import LARGEST, Floats, Indices
+from gphash.data.array_files import reading
 from gphash.data.block_kinds import KINDS, Block, BlockKind, natural
+from gphash.data.headers import UNSAID, Header, Roles
 from gphash.data.labels import Labels
-from gphash.data.tables import reading
 from gphash.files import DataError
 
 
@@ -155,17 +156,60 @@ class FolderTable:
         return FolderPiece(replace(self, blocks=touched), Selection.of(rows, self.n_rows))
 
     def labels(self) -> Labels | None:
-        """What is known of the rows, in this process; None if there is nothing."""
-        return self.kind.labels(self.blocks)
+        """Labels or tags of the rows, in this process; None if there are none."""
+        found = self.kind.labels(self.blocks)
+        return found if found is not None and found.classes else None
+
+    def header(self) -> Header | None:
+        """What the columns of tables are; None if columns have no names."""
+        return self.kind.header(self.blocks[0])
+
+    def items(self) -> dict[str, list[Any]]:
+        """What else is known of the rows, in this process: item columns by their names, and keys as "key"."""
+        return self.kind.items(self.blocks)
 
     def fingerprint(self) -> str:
         """SHA-256 of columns, blocks and their rows, and of all files' names, which tell the kind, sizes and times."""
-        told: list[object] = [self.n_features, self.dtype, *self.blocks]
+        told: list[object] = [replace(self.kind, folder=Path()), self.n_features, self.dtype, *self.blocks]
         for path in self.kind.files(self.blocks):
             with reading(path, "file"):
                 state = path.stat()
             told.append((path.relative_to(self.folder).as_posix(), state.st_size, state.st_mtime_ns))
         return hashlib.sha256("\n".join(map(repr, told)).encode()).hexdigest()
+
+
+@dataclass(frozen=True, eq=False)
+class SomeRows:
+    """Some rows of a table, by sorted, distinct numbers, as a table."""
+
+    table: Table
+    rows: Indices
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return len(self.rows)
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns."""
+        return self.table.n_features
+
+    def select(self, rows: Indices) -> Piece:
+        """Some of them."""
+        return self.table.select(self.rows[rows])
+
+    def fingerprint(self) -> str:
+        """SHA-256 of the table's, and of the numbers."""
+        return hashlib.sha256(self.table.fingerprint().encode() + self.rows.tobytes()).hexdigest()
+
+
+def labelled(table: Table, y: NDArray[Any]) -> tuple[Table, NDArray[Any]]:
+    """The rows that have a label, and their labels; the same table if these are all, or if y has tags."""
+    if y.ndim == 2 or y.min() >= 0:
+        return table, y
+    rows = np.flatnonzero(y >= 0)
+    return SomeRows(table, rows), y[rows]
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,11 +252,11 @@ def is_folder_of_blocks(path: Path) -> bool:
     return bool(zarr) or (any(others) and not any(kind.startswith("image/") for kind in types))
 
 
-def open_folder(path: str | os.PathLike[str]) -> FolderTable:
+def open_folder(path: str | os.PathLike[str], roles: Roles = UNSAID) -> FolderTable:
     """Open a folder of blocks; rows are float64 if any block is, else float32.
 
     Where workers read its rows, the folder has the same path for all of them. A DataError says that there are no rows,
-    or names blocks that are damaged or do not go together.
+    or names blocks that are damaged or do not go together. `roles` say which columns of Parquet blocks are what.
     """
     folder = Path(path).expanduser().absolute()
     if not folder.exists():
@@ -227,7 +271,9 @@ def open_folder(path: str | os.PathLike[str]) -> FolderTable:
         one, other = found[0][1][0], found[1][1][0]
         raise DataError(f"{str(folder)!r} has blocks of different kinds, {one!r} and {other!r}; give one kind")
     ((kind, marks),) = found
-    table = FolderTable(*kind.read_heads(folder, marks))
+    if roles.names and not kind.has_names:
+        raise ValueError(f"{roles.said}, but the columns of {str(folder)!r} have no names; leave it out.")
+    table = FolderTable(*kind.read_heads(folder, marks, roles))
     if not table.n_rows:
         raise DataError(f"{str(folder)!r} has blocks without rows only; it must have at least one row")
     return table

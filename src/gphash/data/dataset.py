@@ -26,6 +26,9 @@ Progress: TypeAlias = Callable[[int, int | None], None]
 """Called with what is done and with the total, both in bytes or both in files; None for a total that is not known."""
 
 
+NO_COLUMNS: dict[str, list[Any]] = {}
+
+
 class Split(NamedTuple):
     """Rows to train with, or rows to test with.
 
@@ -48,7 +51,7 @@ class Split(NamedTuple):
 
 
 class Skipped(NamedTuple):
-    """A file that was left out, and why."""
+    """A file that was left out, or a column of a table, and why."""
 
     path: Path
     reason: str
@@ -65,6 +68,7 @@ class Content(NamedTuple):
     images: Images | None = None
     skipped: tuple[Skipped, ...] = ()
     checksum: str = ""
+    columns: dict[str, list[Any]] = NO_COLUMNS
 
 
 class Dataset(NamedTuple):

@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple, TypeAlias
 
@@ -15,7 +15,7 @@ MARK = ";"  # between tags
 
 
 class Labels(NamedTuple):
-    """Class labels, int64 [n], numbers into the names in `classes`; or tags, uint8 [n, c], a column for each name."""
+    """Class labels, int64 [n], numbers into `classes`, −1 for none; or tags, uint8 [n, c], a column for each name."""
 
     y: NDArray[Any]
     classes: tuple[str, ...]
@@ -42,7 +42,7 @@ def decoded(given: NDArray[Any], label: str) -> NDArray[Any]:
 
 
 def numbered(given: NDArray[Any], names: tuple[str, ...] | None, label: str) -> Labels:
-    """Labels as numbers into the sorted names of the classes, which are given or found."""
+    """Labels as numbers into the sorted names of the classes, which are given or found; −1 for a blank word."""
     labels = decoded(given, label)
     check_form(labels.ndim == 1 and labels.dtype.kind in "buifU", given, label, "words or whole numbers [n]")
     if labels.dtype.kind == "f":
@@ -50,10 +50,16 @@ def numbered(given: NDArray[Any], names: tuple[str, ...] | None, label: str) -> 
         if not whole.all():
             raise DataError(f"{label} has {labels[~whole][0]}; classes must be words or whole numbers")
         labels = labels.astype(np.int64)
+    if labels.dtype.kind == "U":
+        labels = np.char.strip(labels)
+        if (blank := labels == "").any():
+            y = np.full(len(labels), -1)
+            y[~blank], classes = ((), ()) if blank.all() else numbered(labels[~blank], names, label)
+            return Labels(y, names or classes)
     if names is None:
         values, y = np.unique(labels, return_inverse=True)
         words = [str(value) for value in values.tolist()]
-        if all(re.fullmatch(r"-?[0-9]{1,18}", word) for word in words):  # 10 after 9
+        if all(re.fullmatch(r"-?[0-9]{1,19}", word) for word in words):  # 10 after 9
             order = sorted(range(len(words)), key=lambda number: int(words[number]))
             return Labels(np.argsort(order)[y], tuple(words[number] for number in order))
         return Labels(y, tuple(words))
@@ -66,6 +72,25 @@ def numbered(given: NDArray[Any], names: tuple[str, ...] | None, label: str) -> 
     if outside.any():
         raise DataError(f"{label} has {labels[outside][0]}; classes has names for 0 to {len(names) - 1}")
     return Labels(labels.astype(np.int64), names)
+
+
+def words(cells: Sequence[Any], label: str) -> NDArray[Any]:
+    """Labels of a table as words, blank for those that are missing."""
+    try:
+        known = {cell: _word(cell, label) for cell in set(cells)}
+    except TypeError as error:
+        raise DataError(f"{label} has {type(cells[0]).__name__}s; classes must be words or whole numbers") from error
+    return np.array([known[cell] for cell in cells], dtype=np.str_)
+
+
+def _word(cell: Any, label: str) -> str:
+    if cell is None or cell != cell:
+        return ""
+    if isinstance(cell, float) and cell.is_integer() and abs(cell) < 2**53:
+        return str(int(cell))
+    if not isinstance(cell, str | int):
+        raise DataError(f"{label} has {cell}; classes must be words or whole numbers")
+    return str(cell).strip()
 
 
 def tag_columns(given: NDArray[Any], names: tuple[str, ...] | None, label: str) -> Labels:
@@ -85,12 +110,10 @@ def tag_names(cell: Any) -> list[str]:
     return [sys.intern(tag) for tag in (str(part or "").strip() for part in parts) if tag]
 
 
-def tag_sets(sets: Iterable[Iterable[str]], label: str) -> Labels:
+def tag_sets(sets: Iterable[Iterable[str]]) -> Labels:
     """0/1 tags, uint8 [n, c], of the sets of names of all rows, and the sorted names."""
     rows = list(sets)
     classes = tuple(sorted({tag for tags in rows for tag in tags}))
-    if not classes:
-        raise DataError(f"{label}: no row has a tag; give names, with {MARK!r} between them")
     columns = {name: column for column, name in enumerate(classes)}
     matrix = np.zeros((len(rows), len(classes)), dtype=np.uint8)
     for row, tags in enumerate(rows):

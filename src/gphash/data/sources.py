@@ -2,7 +2,7 @@
 
 =============================  ===================================================================================
 ``digits``, ``cifar10:train``  a known data set, both splits or one; see `DATA_SETS`
-``rows.npy`` ``.npz``          arrays, see `tables`
+``rows.npy`` ``.npz``          arrays, see `array_files`
 ``rows.csv`` ``.parquet``      tables, see `tables`
 a folder                       its pictures, described: a subfolder for each class, or a file ``tags.csv``, or neither;
                                see `image_folder`
@@ -22,9 +22,10 @@ from numpy.typing import NDArray
 
 from gphash.arrays import Indices
 from gphash.data import pictures, tables
-from gphash.data.dataset import Content, DataDir, Images, Progress, Skipped, file_digest
+from gphash.data.dataset import NO_COLUMNS, Content, DataDir, Images, Progress, Skipped, file_digest
 from gphash.data.descriptors import described
 from gphash.data.descriptors.descriptor import Descriptor
+from gphash.data.headers import UNSAID, Roles
 from gphash.data.known import image_folder
 from gphash.data.known.data_sets import DATA_SETS
 from gphash.supervision.similarity import Pairs
@@ -37,6 +38,8 @@ class Source(NamedTuple):
 
     name
         DATA as it was given.
+    y
+        A label of −1 is none: nobody has said what the row is.
     classes
         The names that y counts into, or those of its columns.
     pairs
@@ -48,9 +51,12 @@ class Source(NamedTuple):
     checksum
         Hexadecimal SHA-256: of a file its own, else see `dataset.checksum`. A split has that of the whole data set.
     skipped
-        Files of a folder that were left out, and why.
+        Files of a folder, or columns of a table, that were left out, and why.
     folder
         The folder that all paths in `images` lie in; None if images are no paths.
+    columns
+        What a table says of its rows besides: item columns by their names, such as "title"; keys that are texts are
+        "key".
     """
 
     name: str
@@ -64,6 +70,7 @@ class Source(NamedTuple):
     checksum: str
     skipped: tuple[Skipped, ...]
     folder: Path | None
+    columns: dict[str, list[Any]] = NO_COLUMNS
 
     @property
     def supervision(self) -> NDArray[Any] | Pairs | None:
@@ -77,6 +84,7 @@ def read(
     progress: Progress | None = None,
     n_jobs: int | None = -1,
     descriptor: Descriptor | str | None = None,
+    roles: Roles = UNSAID,
 ) -> Source:
     """Read DATA; of a known data set as a whole, the training rows come first.
 
@@ -95,6 +103,8 @@ def read(
         How to describe pictures: a descriptor, that of a model say, or the registered name of one, which is then
         fitted to the pictures (of a known data set, to those to train with). If None, a known data set has its own,
         and all else "gist". Rows that are not made of pictures stay what they are.
+    roles
+        Which columns of a table are what; see `headers.Roles`.
 
     Raises
     ------
@@ -103,28 +113,50 @@ def read(
     DataError
         If a file is damaged or not what it should be: it names the file, the place in it and what must be there.
     ValueError
-        If `data` is of no known kind, or if a descriptor is named, and there are no pictures to describe.
+        If `data` is of no known kind, or has not the pictures or columns that a descriptor or `roles` are for.
     """
     name = os.fspath(data)
+    if roles.names and not is_table(data):
+        raise ValueError(f"{roles.said}, but {name!r} is not a table; leave it out, or give a .csv or .parquet file.")
     if isinstance(data, str) and data.partition(":")[0] in DATA_SETS:
         found, trained_on, own = _read_known(data, data_dir, progress)
         folder = None
     else:
-        found, folder = _read_path(name, Path(data).expanduser(), progress)
+        found, folder = _read_path(name, Path(data).expanduser(), progress, roles)
         trained_on, own = (found.images if found.X is None else None), None
     if isinstance(descriptor, str) and trained_on is None:
         raise ValueError(f"descriptor={descriptor!r}, but {name!r} has no pictures to describe; leave it out.")
     used = own
     if trained_on is not None and (descriptor is not None or found.X is None):
         used = described.fit(descriptor or own or "gist", trained_on, n_jobs)
-    X, y, classes, pairs, ids, images, skipped, checksum = found
+    X, y, classes, pairs, ids, images, skipped, checksum, columns = found
+    y = y if classes else None  # all labels are blank
     if used is not None and images is not None and (X is None or used != own):
         rows = described.rows(images, used, n_jobs, progress)
         X, y, images = rows.X, None if y is None else y[rows.kept], described.select(images, rows.kept)
         skipped += rows.skipped
     if X is None:
         raise ValueError(f"data={name!r} has neither features nor an array of images; it must have one of them.")
-    return Source(name, X, y, pairs, classes, images, ids, used, checksum, skipped, folder)
+    return Source(name, X, y, pairs, classes, images, ids, used, checksum, skipped, folder, columns)
+
+
+def is_table(data: str | os.PathLike[str]) -> bool:
+    """Whether DATA is a file with columns that have names."""
+    return Path(data).suffix.lower() in tables.TABLES
+
+
+def labelled(source: Source) -> Source:
+    """The rows that have a label, or may have tags; the same source if these are all."""
+    if source.y is None or source.y.ndim == 2 or source.y.min() >= 0:
+        return source
+    rows = np.flatnonzero(source.y >= 0)
+    return source._replace(
+        X=source.X[rows],
+        y=source.y[rows],
+        images=None if source.images is None else described.select(source.images, rows),
+        ids=None if source.ids is None else source.ids[rows],
+        columns={name: [cells[row] for row in rows] for name, cells in source.columns.items()},
+    )
 
 
 def renumber(source: Source, classes: tuple[str, ...]) -> Source:
@@ -138,7 +170,7 @@ def renumber(source: Source, classes: tuple[str, ...]) -> Source:
     number = {name: place for place, name in enumerate(names)}
     places = np.array([number[name] for name in source.classes], dtype=np.int64)
     if source.y.ndim == 1:
-        return source._replace(y=places[source.y], classes=names)
+        return source._replace(y=np.where(source.y < 0, -1, places[source.y]), classes=names)
     tags = np.zeros((len(source.y), len(names)), dtype=np.uint8)
     tags[:, places] = source.y
     return source._replace(y=tags, classes=names)
@@ -164,10 +196,10 @@ def _read_known(
     return content, None if images is None else dataset.train.images, known.descriptor
 
 
-def _read_path(name: str, path: Path, progress: Progress | None) -> tuple[Content, Path | None]:
+def _read_path(name: str, path: Path, progress: Progress | None, roles: Roles) -> tuple[Content, Path | None]:
     """What is at a path, and the folder that its pictures lie in."""
     suffix = path.suffix.lower()
-    is_readable = suffix in tables.READERS or suffix in PICTURES
+    is_readable = suffix in tables.SUFFIXES or suffix in PICTURES
     if not path.exists():
         # A word that could be no file of ours is meant to be a data set.
         if len(path.parts) == 1 and not is_readable:
@@ -178,10 +210,10 @@ def _read_path(name: str, path: Path, progress: Progress | None) -> tuple[Conten
         return image_folder.read(path, progress=progress), path
     if not is_readable:
         raise ValueError(
-            f"data={name!r} has the suffix {path.suffix!r}; give {', '.join(tables.READERS)}, a picture "
+            f"data={name!r} has the suffix {path.suffix!r}; give {', '.join(tables.SUFFIXES)}, a picture "
             f"({', '.join(PICTURES)}) or a folder of pictures."
         )
     if suffix in PICTURES:
         pictures.check(path)  # Its own words, where a folder would speak of none of its files.
         return Content(images=[path], checksum=file_digest(path)), path.parent
-    return tables.read(path)._replace(checksum=file_digest(path)), None
+    return tables.read(path, roles)._replace(checksum=file_digest(path)), None

@@ -1,120 +1,49 @@
-"""Rows of features from one file: ``.npy``, ``.npz``, ``.csv`` or ``.parquet``; no file is ever unpickled.
+"""Rows of one file by its suffix; tables, ``.csv`` and ``.parquet``, are read here.
 
-A ``.npy`` file is X alone. A ``.npz`` file has ``X`` [n, d] or, to be described, ``images`` uint8 [n, H, W] or
-[n, H, W, 3], or both; one of ``y`` [n], ``tags`` 0/1 [n, c], or ``pairs`` [p, 2] with ``similar`` [p]; and maybe
-``classes``, the names of the labels 0, 1, … or of the tags, and ``ids`` [n].
-
-A table (CSV or Parquet) has names of columns, in CSV on its first line. ``label`` is the class of a row, or ``tags``
-its tags with ``;`` between them, and ``id`` its number; all of them are optional. Every other column of numbers is a
-feature, and columns without any number are left out. Numbers are finite, and nothing is missing among them.
+A table has names of columns, in CSV on its first line. Case does not count in them. What a column is, `Roles` say, or
+its name: ``label`` is the class of a row, blank where it is not known; ``tags`` are its tags, with ``;`` between them;
+``id`` or ``key`` tells it from others. A column of lists of numbers, all of one length, is the features. If there is
+none, every other column of numbers is a feature; there, numbers are finite, and none is missing. All other columns of
+numbers, texts, dates and truths say something of the items. What is nothing of this is left out, and said to be.
 """
 
 import csv
-import lzma
-import math
-import tokenize
-import zipfile
-import zlib
-from collections.abc import Callable, Generator, Iterator
+import re
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gphash.arrays import Indices
-from gphash.data.dataset import Content
-from gphash.data.labels import check_form, decoded, numbered, tag_columns, tag_names, tag_sets
-from gphash.data.pictures import MIN_SIDE
+from gphash.data import array_files, headers, labels
+from gphash.data.array_files import reading
+from gphash.data.dataset import Content, Skipped
+from gphash.data.headers import DATES, EMPTY, NUMBERS, TEXTS, TRUTHS, UNSAID, VECTORS, Header, Roles
 from gphash.files import DataError
-from gphash.supervision.similarity import Pairs
 
-# An archive that grows so much, to so many bytes, is taken for one that is meant to fill the memory.
-MOST_GROWTH = 100
-MOST_GROWN = 1 << 28
+TABLES = (".csv", ".parquet")
+SUFFIXES = (".npy", ".npz", *TABLES)
 
-# What reading a damaged array, or an archive of them, has been seen to raise.
-DAMAGE = (
-    *(ValueError, EOFError, LookupError, NotImplementedError, RuntimeError, SyntaxError),
-    *(tokenize.TokenError, zipfile.BadZipFile, zlib.error, lzma.LZMAError),
-)
-
-_ARRAYS = ("X", "y", "tags", "pairs", "similar", "ids", "images", "classes")
-_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+_LARGEST = 2**63 - 1
+_WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,18})")
+_PADDED = re.compile(r"[-+]?0[0-9]")  # a code such as 007, which a number would not give back
+_OWN_NAMES = {"label", "tags", "id", "key", *headers.KNOWN}
+_LONGEST_TYPE = 60  # letters of a type in a message
 
 
-@contextmanager
-def reading(path: Path, what: str, *damage: type[Exception]) -> Iterator[None]:
-    """Whatever goes wrong while a file is read becomes a DataError that names it."""
-    expected: tuple[type[Exception], ...] = (OSError, *damage)
-    try:
-        yield
-    except DataError:
-        raise
-    except FileNotFoundError as error:
-        raise DataError(f"{str(path)!r} is missing; put it back") from error
-    except expected as error:
-        if isinstance(error, OSError) and error.errno is not None:  # the disk's, and not an unpacker's
-            raise DataError(f"{str(path)!r} cannot be read: {error}") from error
-        raise DataError(f"{str(path)!r} is not a whole {what}: {error}") from error
+def read(path: Path, roles: Roles = UNSAID) -> Content:
+    """Read a file by its suffix, one of `SUFFIXES`; a DataError names what is wrong with it, and where."""
+    suffix = path.suffix.lower()
+    if suffix in TABLES:
+        return read_csv(path, roles) if suffix == ".csv" else read_parquet(path, roles)
+    return array_files.read_npy(path) if suffix == ".npy" else array_files.read_npz(path)
 
 
-def read(path: Path) -> Content:
-    """Read a file by its suffix, one of `READERS`; a DataError names what is wrong with it, and where."""
-    return READERS[path.suffix.lower()](path)
-
-
-def read_npy(path: Path) -> Content:
-    """Features [n, d], or [d] for a single row."""
-    found = load_npy(path, ".npy file of numbers")
-    return Content(_features(found[None] if found.ndim == 1 else found, f"{str(path)!r}"))
-
-
-def read_npz(path: Path) -> Content:
-    """Arrays by their names, see the head of this module."""
-    arrays = _load_arrays(path)
-    of = {name: f"{name} of {str(path)!r}" for name in _ARRAYS}
-    given = [name for name in ("y", "tags", "pairs") if name in arrays]
-    if len(given) > 1:
-        raise DataError(f"{str(path)!r} has {' and '.join(given)}; it may have one of y, tags and pairs")
-    if "X" not in arrays and "images" not in arrays:
-        has = ", ".join(map(repr, arrays)) or "no array"
-        raise DataError(f"{str(path)!r} has {has}; it must have X [n, d], or images to describe")
-    if "classes" in arrays and not {"y", "tags"} & set(given):
-        raise DataError(f"{str(path)!r} has classes, but neither y nor tags that they would name")
-    X = _features(arrays["X"], of["X"]) if "X" in arrays else None
-    if (images := arrays.get("images")) is not None:
-        coloured = images.ndim == 4 and images.shape[3] == 3
-        sound = images.dtype == np.uint8 and (images.ndim == 3 or coloured) and 0 not in images.shape
-        check_form(sound, images, of["images"], "uint8 [n, H, W] or [n, H, W, 3]")
-        height, width = images.shape[1:3]
-        if X is None and min(height, width) < MIN_SIDE:
-            has = f"{of['images']} have {height} × {width} pixels"
-            raise DataError(f"{has}; give at least {MIN_SIDE} on each side, or X")
-    n_rows = len(arrays["images"] if X is None else X)
-    for name in {"images", "ids", "tags", "y"} & set(arrays):
-        if (shape := arrays[name].shape)[:1] != (n_rows,):
-            raise DataError(f"{of[name]} has shape {shape}; it must have an entry for each of the {n_rows} rows")
-    content = Content(X, images=images)
-    if "ids" in arrays:
-        content = content._replace(ids=_ids(arrays["ids"], of["ids"]))
-    names = _names(arrays["classes"], of["classes"]) if "classes" in arrays else None
-    if "tags" in arrays:
-        return content._replace(**tag_columns(arrays["tags"], names, of["tags"])._asdict())
-    if "y" in arrays:
-        return content._replace(**numbered(arrays["y"], names, of["y"])._asdict())
-    if "pairs" in arrays or "similar" in arrays:
-        return content._replace(pairs=_pairs(arrays, n_rows, path))
-    return content
-
-
-def read_csv(path: Path) -> Content:
-    """A table as text, UTF-8, with commas between columns and quotes where a cell needs them.
-
-    Which columns are numbers, its first row says.
-    """
-    arrow = pyarrow("CSV")
+def read_csv(path: Path, roles: Roles = UNSAID) -> Content:
+    """A table as text, UTF-8, with commas between columns and quotes where a cell needs them."""
     with closing(csv_rows(path)) as rows:
         _, raw = next(rows, (0, []))
         _, first = next(rows, (0, []))
@@ -123,131 +52,272 @@ def read_csv(path: Path) -> Content:
     if all(map(_is_number, raw)):
         raise DataError(f"{str(path)!r}, line 1: numbers; the first line must be the columns' names")
     names = [cell.strip() for cell in raw]
-    columns = Columns.of(path, names, lambda column: column < len(first) and _is_number(first[column]))
-    kinds = {name: arrow.string() for name in raw} | {raw[column]: arrow.float64() for column in columns.features}
-    if columns.id is not None:
-        kinds[raw[columns.id]] = arrow.int64()
-    plain = {"null_values": [], "true_values": [], "false_values": [], "strings_can_be_null": False}
-    options = {
-        "parse_options": arrow.csv.ParseOptions(newlines_in_values=True),
-        "convert_options": arrow.csv.ConvertOptions(column_types=kinds, **plain),
+    own = _OWN_NAMES | {name.casefold() for name in roles.names}
+    is_own = [name.casefold() in own for name in names]
+    likely = {raw[column] for column, cell in enumerate(first[: len(raw)]) if _is_number(cell) and not is_own[column]}
+    columns = _csv_columns(path, raw, likely)
+    kinds = [_csv_kind(cells) for cells in columns]
+    for column, cells in enumerate(columns):
+        if kinds[column] == NUMBERS + TEXTS:
+            kinds[column] = TEXTS
+            if not is_own[column]:
+                at, odd = next((at, one) for at, one in enumerate(cells) if one.strip() and not _is_number(one))
+                raise DataError(
+                    f"{str(path)!r}, row {at}, column {names[column]!r}: {odd!r} among numbers; give a number in every "
+                    "row, or say that the column is not a feature: item_column"
+                )
+    header = Header.of(path, names, kinds, roles)
+    header.check()
+    for column in header.features:
+        if isinstance(columns[column], list):
+            cells = [float(cell) if cell.strip() else None for cell in columns[column]]
+            columns[column] = pyarrow("CSV").chunked_array([cells], pyarrow("CSV").float64())
+    items = {
+        name: [cell if cell.strip() else None for cell in columns[column]]
+        if name in headers.KNOWN
+        else _typed(columns[column])
+        for name, column in header.items.items()
     }
-    try:
-        table = arrow.csv.read_csv(path, **options)
-    except arrow.ArrowException:
-        try:  # again by one thread, whose errors tell the row
-            table = arrow.csv.read_csv(path, read_options=arrow.csv.ReadOptions(use_threads=False), **options)
-        except arrow.ArrowException as error:
-            raise DataError(f"{str(path)!r} is not readable as CSV: {' '.join(str(error).split())}") from error
-    for column in set(range(len(names))) - {*columns.features, columns.id}:
-        cells = table.column(column)
-        if column not in (columns.label, columns.tags) and any(map(_is_number, cells.unique().to_pylist())):
-            row, cell = next((row, cell) for row, cell in enumerate(cells.to_pylist()) if _is_number(cell))
-            where = columns.place(column, row)
-            raise DataError(f"{where}: the number {cell!r}, but row 0 has none; give numbers in every row or in none")
-        if "\n" in cells[-1].as_py():  # Arrow takes a quote that is never closed for a cell up to the end of the file
-            for _ in csv_rows(path):
-                pass
-    return _content(columns, table)
+    return _content(header, columns, items)
 
 
-def read_parquet(path: Path) -> Content:
+def read_parquet(path: Path, roles: Roles = UNSAID) -> Content:
     """A table in the Parquet format; tags may be lists of words, too."""
-    with open_parquet(path) as (file, columns):
+    with open_parquet(path, roles) as (file, header):
         table = file.read()
     if not len(table):
         raise DataError(f"{str(path)!r} has no rows; it must have at least one")
-    return _content(columns, table)
+    gone = [column for column in (*header.features, *header.items.values()) if _is_empty(table.column(column))]
+    header = header._replace(
+        features=[column for column in header.features if column not in gone],
+        items={name: column for name, column in header.items.items() if column not in gone},
+        left_out=header.left_out | dict.fromkeys(gone, EMPTY),
+    )
+    header.check()
+    items = {name: cells_of(table.column(column)) for name, column in header.items.items()}
+    return _content(header, table.columns, items)
 
 
-READERS = {".npy": read_npy, ".npz": read_npz, ".csv": read_csv, ".parquet": read_parquet}
+class Head(NamedTuple):
+    """What the head of a Parquet file tells: columns, how long the lists in some of them are, and how many rows.
 
+    Lists have 0 numbers if not all have as many; None if there is no list.
+    """
 
-class Columns(NamedTuple):
-    """The names of a table's columns, which of them are label, tags and id, and which are features."""
-
-    path: Path
     names: list[str]
-    label: int | None
-    tags: int | None
-    id: int | None
-    features: list[int]
+    types: list[Any]
+    kinds: list[str]
+    widths: dict[int, int | None]
+    n_rows: int
 
-    @classmethod
-    def of(cls, path: Path, names: list[str], is_number: Callable[[int], bool]) -> "Columns":
-        """Columns of a file by their names, in any case; a DataError says which names cannot be."""
-        if "" in names:
-            raise DataError(
-                f"{str(path)!r}: column {names.index('') + 1} has no name; give all columns names (pandas writes such "
-                "a table with index=False)"
-            )
-        # Case does not count here: a column Label of numbers must not become a feature.
-        folded = [name.casefold() for name in names]
-        for column, name in enumerate(folded):
-            if name in folded[:column]:
-                raise DataError(f"{str(path)!r}: column {column + 1} is another {names[column]!r}; name each once")
-        label, tags, number = (folded.index(name) if name in folded else None for name in ("label", "tags", "id"))
-        if label is not None and tags is not None:
-            raise DataError(f"{str(path)!r} has the columns 'label' and 'tags'; it may have one of them")
-        features = [column for column in range(len(names)) if column not in (label, tags, number) and is_number(column)]
-        if not features:
-            shown = ", ".join(map(repr, names[:6])) + (", …" if len(names) > 6 else "")
-            raise DataError(
-                f"{str(path)!r} has no columns of numbers besides 'label', 'tags' and 'id', but {shown}; give one for "
-                "every feature"
-            )
-        return cls(path, names, label, tags, number, features)
-
-    def place(self, column: int, row: int | None = None) -> str:
-        """How an error names a column, or a cell."""
-        return f"{str(self.path)!r}, {'' if row is None else f'row {row}, '}column {self.names[column]!r}"
-
-    def numbers(self, column: int, cells: Any, rows: slice | Indices = slice(None), first: int = 0) -> NDArray[Any]:
-        """Some cells of a column of numbers, whose first one is in the row `first` of the file."""
-        if cells.null_count and not (present := cells.is_valid().to_numpy()[rows]).all():
-            row = first + int(np.arange(len(cells))[rows][np.argmin(present)])
-            raise DataError(f"{self.place(column, row)}: empty; there must be a number in every row")
-        return np.asarray(cells.to_numpy()[rows])
-
-    def words(self, column: int, cells: list[Any]) -> NDArray[Any]:
-        """Cells of the column ``label``, none of which may be None."""
-        if None in cells:
-            raise DataError(f"{self.place(column, cells.index(None))}: empty; there must be a class in every row")
-        return np.array(cells)
+    def header(self, path: Path, roles: Roles, filled: Sequence[tuple[int, str]] = ()) -> Header:
+        """What the columns are; `filled` is what those hold that are empty in this file, and not in others."""
+        kinds = list(self.kinds)
+        for column, kind in filled:
+            if column < len(kinds) and kinds[column] == EMPTY:
+                kinds[column] = kind
+        header = Header.of(path, self.names, kinds, roles)
+        header.check()
+        return header
 
 
 @contextmanager
-def open_parquet(path: Path) -> Iterator[tuple[Any, Columns]]:
+def open_parquet(
+    path: Path, roles: Roles = UNSAID, filled: Sequence[tuple[int, str]] = ()
+) -> Iterator[tuple[Any, Header]]:
     """A Parquet file of Arrow's, and its columns."""
+    with _opened(path) as file:
+        yield file, _head(file).header(path, roles, filled)
+
+
+def head(path: Path) -> Head:
+    """The head of a Parquet file."""
+    with _opened(path) as file:
+        return _head(file)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """A Parquet file of Arrow's."""
     arrow = pyarrow("Parquet")
-    tests = (arrow.types.is_integer, arrow.types.is_floating, arrow.types.is_boolean)
     # One file: read_table would also make columns of folders that are called such as year=2020.
     with reading(path, "Parquet file", arrow.ArrowException), arrow.parquet.ParquetFile(path) as file:
-        types = file.schema_arrow.types
-        yield file, Columns.of(path, file.schema_arrow.names, lambda at: any(test(types[at]) for test in tests))
+        yield file
 
 
-def _content(columns: Columns, table: Any) -> Content:
-    """What an Arrow table holds."""
-    X = np.empty((len(table), len(columns.features)), dtype=np.float32)
+def _head(file: Any) -> Head:
+    arrow, schema = pyarrow("Parquet"), file.schema_arrow
+    kinds: list[str] = []
+    widths: dict[int, int | None] = {}
+    for column, kind in enumerate(map(_plain, schema.types)):
+        found = _scalar_kind(arrow, kind)
+        if has_lists(kind) and _scalar_kind(arrow, _plain(kind.value_type)) == NUMBERS:
+            width = widths[column] = _width(file, schema.names[column], kind)
+            found = EMPTY if width is None else VECTORS if width else "lists of numbers of different lengths"
+        kinds.append(found)
+    return Head(schema.names, schema.types, kinds, widths, file.metadata.num_rows)
+
+
+def _width(file: Any, name: str, kind: Any) -> int | None:
+    """How many numbers each list in a column has."""
+    if hasattr(kind, "list_size"):
+        return int(kind.list_size)
+    groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
+    leaf = next(at for at in range(file.metadata.num_columns) if file.schema.column(at).path.startswith(f"{name}."))
+    counts = [(group.column(leaf).num_values, group.num_rows) for group in groups if group.num_rows]
+    if not counts:
+        return None
+    width = counts[0][0] // counts[0][1]
+    return int(width) if all(n_values == width * n_rows for n_values, n_rows in counts) else 0
+
+
+def _plain(kind: Any) -> Any:
+    """A type without the dictionary that its values are in."""
+    return kind.value_type if pyarrow("Parquet").types.is_dictionary(kind) else kind
+
+
+def _scalar_kind(arrow: Any, kind: Any) -> str:
+    types = arrow.types
+    for found, tests in {
+        NUMBERS: (types.is_integer, types.is_floating, types.is_decimal),
+        TEXTS: (types.is_string, types.is_large_string, types.is_string_view),
+        DATES: (types.is_date, types.is_timestamp, types.is_time),
+        TRUTHS: (types.is_boolean,),
+        EMPTY: (types.is_null,),
+    }.items():
+        if any(test(kind) for test in tests):
+            return found
+    text = " ".join(str(kind).split())
+    return text if len(text) <= _LONGEST_TYPE else f"{text[:_LONGEST_TYPE]}…"
+
+
+def has_lists(kind: Any) -> bool:
+    """Whether a type is one of lists."""
+    return hasattr(kind, "value_field")
+
+
+def number_type(kind: Any) -> np.dtype[Any]:
+    """The type of the numbers in a column of features."""
+    inner = _plain(kind.value_type if has_lists(kind) else kind)
+    return np.dtype(np.float64 if pyarrow("Parquet").types.is_decimal(inner) else inner.to_pandas_dtype())
+
+
+def fill(
+    out: NDArray[Any], header: Header, cells: Sequence[Any], rows: slice | Indices = slice(None), first: int = 0
+) -> None:
+    """Write the features of some rows into an array of their shape; the first cell is in the file's row `first`."""
+    if has_lists(cells[0].type):
+        _fill_lists(out, header, cells[0], np.arange(len(cells[0]))[rows], first)
+        return
+    for number, (column, own) in enumerate(zip(header.features, cells, strict=True)):
+        if own.null_count and not (present := own.is_valid().to_numpy()[rows]).all():
+            row = first + int(np.arange(len(own))[rows][np.argmin(present)])
+            raise DataError(
+                f"{header.place(column, row)}: empty; there must be a number in every row, unless the column is not a "
+                "feature: item_column"
+            )
+        out[:, number] = _simple(own).to_numpy()[rows]
+
+
+def _fill_lists(out: NDArray[Any], header: Header, cells: Any, rows: Indices, first: int) -> None:
+    arrow, done, width = pyarrow("Parquet"), 0, out.shape[1]
+    where = header.features[0]
+    is_range = len(rows) > 0 and rows[-1] - rows[0] + 1 == len(rows)
+    # By chunks: as one array, lists could be longer than Arrow can count.
+    for chunk in (cells.slice(rows[0], len(rows)) if is_range else cells.take(arrow.array(rows))).chunks:
+        lengths = arrow.compute.list_value_length(chunk).fill_null(0).to_numpy(zero_copy_only=False)
+        if (odd := lengths != width).any():
+            at = int(odd.argmax())
+            place = header.place(where, first + int(rows[done + at]))
+            raise DataError(f"{place}: a list of {lengths[at]} numbers; there must be {width} in every row")
+        flat = chunk.flatten()
+        if flat.null_count:
+            at = int(flat.is_null().to_numpy(zero_copy_only=False).argmax()) // width
+            place = header.place(where, first + int(rows[done + at]))
+            raise DataError(f"{place}: a list with an empty place; give a number in every place")
+        out[done : done + len(chunk)] = _simple(flat).to_numpy(zero_copy_only=False).reshape(-1, width)
+        done += len(chunk)
+
+
+def _simple(cells: Any) -> Any:
+    """Cells of a type that numpy knows."""
+    kind, arrow = _plain(cells.type), pyarrow("Parquet")
+    target = arrow.float64() if arrow.types.is_decimal(kind) else kind
+    return cells if target == cells.type else cells.cast(target)
+
+
+def cells_of(cells: Any) -> list[Any]:
+    """Cells of an item column, as Python has them."""
+    arrow = pyarrow("Parquet")
+    cells = _simple(cells)
+    if arrow.types.is_timestamp(cells.type) and cells.type.unit == "ns":
+        cells = cells.cast(arrow.timestamp("us", cells.type.tz), safe=False)
+    found: list[Any] = cells.to_pylist()
+    return found
+
+
+def _content(header: Header, columns: Sequence[Any], items: dict[str, list[Any]]) -> Content:
+    """What a table holds."""
+    cells = [columns[column] for column in header.features]
+    is_list = has_lists(cells[0].type)
+    width = len(header.features)
+    if is_list:
+        width = pyarrow("Parquet").compute.max(pyarrow("Parquet").compute.list_value_length(cells[0])).as_py()
+    X = np.empty((len(cells[0]), width), dtype=np.float32)
     with np.errstate(over="ignore"):  # Numbers too large become infinite, and are refused as such.
-        for number, column in enumerate(columns.features):
-            X[:, number] = columns.numbers(column, table.column(column))
-    _check_finite(X, lambda row, number: columns.place(columns.features[number], row))
-    content = Content(X)
-    if columns.id is not None:
-        where, cells = columns.place(columns.id), table.column(columns.id)
-        if cells.null_count or not pyarrow("Parquet").types.is_integer(cells.type):
-            raise DataError(f"{where}: there must be a whole number in every row")
-        content = content._replace(ids=_ids(cells.to_numpy(), where))
-    if columns.label is not None:
-        found = table.column(columns.label).to_pylist()
-        words = columns.words(columns.label, [one.strip() or None if isinstance(one, str) else one for one in found])
-        return content._replace(**numbered(words, None, columns.place(columns.label))._asdict())
-    if columns.tags is not None:
-        sets = map(tag_names, table.column(columns.tags).to_pylist())
-        return content._replace(**tag_sets(sets, columns.place(columns.tags))._asdict())
-    return content
+        fill(X, header, cells)
+    array_files.check_finite(X, lambda row, number: header.place(header.features[0 if is_list else number], row))
+    content, left_out = Content(X, columns=items), dict(header.left_out)
+    if header.key is not None:
+        found = keys_of(header, columns[header.key])
+        if isinstance(found, np.ndarray):
+            content = content._replace(ids=found)
+        else:
+            content = content._replace(columns={"key": found} | items)
+    if header.label is not None:
+        words = label_words(columns[header.label], where := header.place(header.label))
+        known = labels.numbered(words, None, where)
+    elif header.tags is not None:
+        known = labels.tag_sets(tag_lists(columns[header.tags]))
+    else:
+        known = labels.Labels(X, ())
+    if known.classes:
+        content = content._replace(**known._asdict())
+    else:
+        left_out |= {column: EMPTY for column in (header.label, header.tags) if column is not None}
+    skipped = [Skipped(header.path, f"column {header.names[at]!r}: {why}") for at, why in sorted(left_out.items())]
+    return content._replace(skipped=tuple(skipped))
+
+
+def keys_of(header: Header, cells: Any) -> Indices | list[str]:
+    """What tells rows apart: whole numbers, or texts."""
+    assert header.key is not None
+    where = header.place(header.key)
+    found: list[Any] = _typed(cells) if isinstance(cells, list) else _simple(cells).to_pylist()
+    kinds = {type(cell) for cell in found}
+    if isinstance(cells, list) and float in kinds:
+        found, kinds = list(cells), {str}
+    if kinds == {int}:
+        return array_files.distinct(np.array(found), where)
+    keys = [cell.strip() if isinstance(cell, str) else cell for cell in found]
+    if kinds != {str} or "" in keys:
+        raise DataError(f"{where}: there must be a whole number or a text in every row")
+    array_files.check_distinct(np.array(keys), where)
+    return keys
+
+
+def label_words(cells: Any, where: str) -> NDArray[Any]:
+    """Classes of rows, blank where there is none."""
+    return labels.words(cells if isinstance(cells, list) else cells.to_pylist(), where)
+
+
+def tag_lists(cells: Any) -> Iterable[list[str]]:
+    """Tags of rows."""
+    return map(labels.tag_names, cells if isinstance(cells, list) else cells.to_pylist())
+
+
+def _is_empty(cells: Any) -> bool:
+    return bool(cells.null_count == len(cells))
 
 
 def csv_rows(path: Path) -> Generator[tuple[int, list[str]], None, None]:
@@ -260,6 +330,53 @@ def csv_rows(path: Path) -> Generator[tuple[int, list[str]], None, None]:
             raise DataError(f"{str(path)!r}, after line {reader.line_num}: not readable as CSV: {error}") from error
 
 
+def _csv_columns(path: Path, names: list[str], likely: set[str]) -> list[Any]:
+    """Columns of a CSV file: those that are likely to be numbers as Arrow's, if they are, and all others as lists."""
+    arrow = pyarrow("CSV")
+    plain = {"true_values": [], "false_values": [], "null_values": [""], "strings_can_be_null": False}
+    parsing = arrow.csv.ParseOptions(newlines_in_values=True)
+
+    def read(numbers: set[str], use_threads: bool) -> Any:
+        kinds = {name: arrow.float64() if name in numbers else arrow.string() for name in names}
+        converting = arrow.csv.ConvertOptions(column_types=kinds, **plain)
+        return arrow.csv.read_csv(path, arrow.csv.ReadOptions(use_threads=use_threads), parsing, converting)
+
+    try:
+        table = read(likely, True)
+    except arrow.ArrowException:
+        try:  # again by one thread, whose errors tell the row, and without any idea of what is a number
+            table = read(set(), False)
+        except arrow.ArrowException as error:
+            raise DataError(f"{str(path)!r} is not readable as CSV: {' '.join(str(error).split())}") from error
+    columns = [cells if cells.type == arrow.float64() else cells.to_pylist() for cells in table.columns]
+    if any("\n" in cells[-1] for cells in columns if isinstance(cells, list)):
+        for _ in csv_rows(path):  # Arrow takes a quote that is never closed for a cell up to the end of the file
+            pass
+    return columns
+
+
+def _csv_kind(cells: Any) -> str:
+    """What a column of a CSV file holds; numbers and texts, if it could be meant for both."""
+    if not isinstance(cells, list):
+        return NUMBERS
+    values = {cell for cell in cells if cell and not cell.isspace()}
+    n_numbers = sum(map(_is_number, values))
+    if not values or n_numbers == len(values):
+        return NUMBERS if values else EMPTY
+    return NUMBERS + TEXTS if 2 * n_numbers >= len(values) else TEXTS
+
+
+def _typed(cells: list[str]) -> list[Any]:
+    """Cells of a CSV file as numbers, if all of them are and can be given back, or as texts; None if blank."""
+    plain = [cell.strip() for cell in cells]
+    filled = [cell for cell in plain if cell]
+    if all(_WHOLE.fullmatch(cell) and abs(int(cell)) <= _LARGEST for cell in filled):
+        return [int(cell) if cell else None for cell in plain]
+    if all(_is_number(cell) and not _PADDED.match(cell) for cell in filled):
+        return [float(cell) if cell else None for cell in plain]
+    return [cell if own else None for cell, own in zip(cells, plain, strict=True)]
+
+
 def _is_number(cell: str) -> bool:
     try:
         float(cell)
@@ -268,105 +385,11 @@ def _is_number(cell: str) -> bool:
     return "_" not in cell
 
 
-def _load_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    with reading(path, ".npz archive of arrays without objects", *DAMAGE), zipfile.ZipFile(path) as archive:
-        members = {one.filename.removesuffix(".npy"): one for one in archive.infolist()}
-        if unknown := sorted(set(members) - set(_ARRAYS)):
-            raise DataError(f"{str(path)!r} has the array {unknown[0]!r}; known are {', '.join(_ARRAYS)}")
-        stored, n_bytes = path.stat().st_size, sum(one.file_size for one in members.values())
-        if n_bytes > max(MOST_GROWN, MOST_GROWTH * stored):
-            raise DataError(
-                f"{str(path)!r} has {stored:,} bytes and {n_bytes:,} unpacked, which looks like a trap; if it is "
-                "not, write it with numpy.savez, which does not compress"
-            )
-        arrays = {}
-        for name, member in members.items():
-            with archive.open(member) as file:
-                arrays[name] = _read_array(file, member.file_size)
-        return arrays
-
-
-def load_npy(path: Path, what: str) -> NDArray[Any]:
-    """The array of a .npy file, which an error calls `what`."""
-    with reading(path, what, *DAMAGE), open(path, "rb") as file:
-        return _read_array(file, path.stat().st_size)
-
-
-def _read_array(file: IO[bytes], n_bytes: int) -> NDArray[Any]:
-    """The array of a .npy file of so many bytes; memory is asked for only if the file can fill it."""
-    read_header(file, n_bytes)
-    file.seek(0)
-    return np.lib.format.read_array(file, allow_pickle=False)
-
-
-def read_header(file: IO[bytes], n_bytes: int) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Shape, whether it is in Fortran's order, and type of the array in a .npy file of so many bytes."""
-    version = np.lib.format.read_magic(file)
-    if version not in _HEADERS:
-        raise ValueError(f"version {version} of the format, which arrays of numbers do not need")
-    shape, is_fortran, dtype = _HEADERS[version](file)
-    if math.prod(shape) * dtype.itemsize > n_bytes - file.tell():
-        raise ValueError(f"{dtype} of shape {shape} does not fit into its {n_bytes:,} bytes")
-    return shape, is_fortran, dtype
-
-
-def _features(given: NDArray[Any], label: str) -> NDArray[np.float32]:
-    sound = given.ndim == 2 and 0 not in given.shape and given.dtype.kind in "buif"
-    check_form(sound, given, label, "numbers [n, d], n and d not 0")
-    with np.errstate(over="ignore"):
-        X = np.ascontiguousarray(given, dtype=np.float32)
-    _check_finite(X, lambda row, column: f"{label}, row {row}, column {column}")
-    return X
-
-
-def _check_finite(X: NDArray[np.float32], place: Callable[[int, int], str]) -> None:
-    finite = np.isfinite(X)
-    if not finite.all():
-        row, column = divmod(int(finite.argmin()), X.shape[1])
-        what = "NaN" if np.isnan(X[row, column]) else "infinite, or too large for 32 bits"
-        raise DataError(f"{place(row, column)}: {what}; give finite numbers")
-
-
-def _ids(given: NDArray[Any], label: str) -> Indices:
-    check_form(given.ndim == 1 and given.dtype.kind in "iu", given, label, "whole numbers [n]")
-    if given.dtype.kind == "u" and given.max() > np.iinfo(np.int64).max:
-        raise DataError(f"{label} has {given.max()}; it must fit in 64 bits with a sign")
-    values, counts = np.unique(given, return_counts=True)
-    if len(values) < len(given):
-        worst = counts.argmax()
-        raise DataError(f"{label}: {values[worst]} occurs {counts[worst]} times; give every id once")
-    return given.astype(np.int64)
-
-
-def _pairs(arrays: dict[str, NDArray[Any]], n_rows: int, path: Path) -> Pairs:
-    for name in ("pairs", "similar"):
-        if name not in arrays:
-            raise DataError(f"{str(path)!r} lacks {name}; give pairs [p, 2] and similar [p] together")
-    pairs, similar = arrays["pairs"], arrays["similar"]
-    sound = pairs.ndim == 2 and pairs.shape[1] == 2 and pairs.dtype.kind in "iu"
-    check_form(sound, pairs, f"pairs of {str(path)!r}", "row numbers [p, 2]")
-    outside = (pairs < 0) | (pairs >= n_rows)
-    if outside.any():
-        raise DataError(f"pairs of {str(path)!r} names row {pairs[outside][0]}; there are rows 0 to {n_rows - 1}")
-    signs = similar.dtype == bool or (similar.dtype.kind in "iuf" and np.isin(similar, (-1, 1)).all())
-    needed = f"+1 or True (alike), -1 or False (unlike) for each of the {len(pairs)} pairs"
-    check_form(similar.shape == pairs.shape[:1] and bool(signs), similar, f"similar of {str(path)!r}", needed)
-    return Pairs(pairs[:, 0].astype(np.int64), pairs[:, 1].astype(np.int64), similar)
-
-
-def _names(given: NDArray[Any], label: str) -> tuple[str, ...]:
-    words = decoded(given, label)
-    check_form(words.ndim == 1 and words.dtype.kind in "Uiu", given, label, "names [c]")
-    names = tuple(map(str, words.tolist()))
-    if len(set(names)) < len(names):
-        raise DataError(f"{label} names a class twice; name each once")
-    return names
-
-
 def pyarrow(what: str) -> Any:
     """The package that reads tables, which not everybody has."""
     try:
         import pyarrow
+        import pyarrow.compute
         import pyarrow.csv
         import pyarrow.parquet
         import pyarrow.types

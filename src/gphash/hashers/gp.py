@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from gphash.arrays import Floats
 from gphash.data import blocks
-from gphash.data.blocks import ArrayTable, FolderTable, Table
+from gphash.data.blocks import ArrayTable, FolderTable, SomeRows, Table
 from gphash.execution.local import BlocksLostError, LocalExecutor
 from gphash.hashers import validation
 from gphash.hashers.contract import Hasher
@@ -142,7 +142,10 @@ class GPHasher(Hasher):
         settings = self._settings(spill=executor is None)
         with self._place(X, executor) as (table, workers):
             if y is None and isinstance(table, FolderTable) and (known := table.labels()) is not None:
-                y = known.y
+                whole, (table, y) = table, blocks.labelled(table, known.y)
+                if table.n_rows < whole.n_rows:
+                    left = whole.n_rows - table.n_rows
+                    warnings.warn(f"left out {left:,} of {whole.n_rows:,} rows, which have no label.", stacklevel=4)
             supervision = targets.supervision(y, table.n_rows, self.balance_pairs, "GPHasher", self.takes)
             keeper = resumed = None
             if checkpoint is not None:
@@ -183,6 +186,8 @@ class GPHasher(Hasher):
                 table = workers.table(X)
             elif isinstance(X, str | os.PathLike):
                 table = blocks.open_folder(X)
+            elif isinstance(X, FolderTable | SomeRows):
+                table = X
             else:
                 table = ArrayTable(validation.features(self, X, reset=True))
             if not isinstance(table, ArrayTable):

@@ -155,8 +155,13 @@ def _from_tags(path: Path) -> tuple[list[Candidate], tuple[str, ...]]:
         raise DataError(f"{str(path)!r} is empty; it must have rows of a path and tags")
     columns = tuple(rows[0][1][1:])
     matrix = len(header) > 2 or (has_header and header != ["path", "tags"])
-    if matrix and (not has_header or not columns or len(set(columns)) < len(columns) or not all(columns)):
-        raise DataError(f"{str(path)!r}, line 1: the header must be 'path' and the tags' names, each once")
+    needed = "the header must be 'path' and 'tags', or 'path' and the tags' names, each once"
+    if not has_header and (matrix or not os.path.lexists(path.parent / rows[0][1][0])):
+        raise DataError(f"{str(path)!r}, line 1: 'path' is missing, and there is {rows[0][1][0]!r}; {needed}")
+    if not columns:
+        raise DataError(f"{str(path)!r}, line 1: 'tags' is missing; {needed}")
+    if matrix and (len(set(columns)) < len(columns) or not all(columns)):
+        raise DataError(f"{str(path)!r}, line 1: a tag without a name, or one that is there twice; {needed}")
 
     found: dict[str, list[str]] = {}
     for line, (name, *cells) in rows[has_header:]:
