@@ -9,18 +9,12 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from gphash import HammingIndex
 from gphash.codes import packing
 from gphash.index import contents, rankings, scan, search, sorting
-from gphash.index.contents import Where
 from tests import reference
-
-FAR = 2**62
-WIDTHS = [1, 7, 16, 17, 40, 64, 65, 130]  # of every kind of word, with and without spare bits
+from tests.index.comparing import assert_all_as_brute_force, assert_expected, some_bits, some_chances
 
 
 @pytest.mark.parametrize("n_bits", [*range(1, 131), 1024])
@@ -86,7 +80,7 @@ def test_a_few_recent_items_beside_many(n_bits):
     index = HammingIndex.build(packing.pack(bits[:1100]), ids[:1100], n_bits=n_bits)
     index.add(packing.pack(bits[1100:1150]), ids[1100:1150])
     index.add(packing.pack(bits[1150:]), ids[1150:])
-    assert len(index._contents.parts) == 2
+    assert len(index.contents.parts) == 2
     queries, chances = some_bits(13, 3, n_bits), some_chances(14, 2, n_bits)
     for k in (1, 25, 1150, 2000):
         assert_all_as_brute_force(index, bits, ids, queries, chances, k, n_bits // 3)
@@ -119,7 +113,7 @@ def test_when_recent_items_are_folded_in(monkeypatch, small, share, parts):
     queries = packing.pack(some_bits(16, 4, 10))
     for found, wanted in zip(index.rank(queries), whole.rank(queries), strict=True):
         np.testing.assert_array_equal(found, wanted)
-    assert len(index._contents.parts) in (parts, 2)  # what came after the last folding is beside the rest
+    assert len(index.contents.parts) in (parts, 2)  # what came after the last folding is beside the rest
 
 
 def test_expected_distances_are_whole_multiples_of_a_unit():
@@ -140,7 +134,7 @@ def test_the_heap_has_room_for_what_is_pushed(monkeypatch):
     """Compiled code does not check the bounds of its arrays; the same code in Python does."""
     monkeypatch.setattr(scan, "admit", scan.admit.py_func)
     bits = some_bits(22, 200, 16)
-    whole = HammingIndex.build(packing.pack(bits))._contents.whole()
+    whole = HammingIndex.build(packing.pack(bits)).contents.whole()
     chosen, costs = np.empty(200, np.int32), np.empty(200, np.int64)
     ((arrays, _),) = search.pieces_of(contents.Contents((contents.Part(whole),)), None)
     for k in (1, 2, 5, 50):
@@ -253,28 +247,10 @@ def test_compiled_code_that_another_process_has_cached_gives_the_same(tmp_path):
     assert list(tmp_path.rglob("*.nbc"))
 
 
-def test_what_the_items_of_an_index_are():
-    bits = np.array([[0, 0, 1], [0, 0, 1], [1, 1, 1], [0, 1, 0]])
-    index = HammingIndex.build(packing.pack(bits), [5, 3, 9, 1], n_bits=3)
-    index.add(packing.pack(bits[[0, 2]]), [7, 8])
-    index.remove([5])
-    assert index.stats()[:4] == (5, 3, 2, 5 / 3)
-    assert repr(index) == "HammingIndex(5 items, 3 distinct codes of 3 bits)"
-    np.testing.assert_array_equal(index.codes_of([8, 1, 7]), packing.pack(bits[[2, 3, 0]]))
-    for gone in (5, 100):
-        with pytest.raises(KeyError, match=str(gone)):
-            index.codes_of([1, gone])
-    fullest = [(packing.unpack(code[None], 3)[0].tolist(), ids.tolist()) for code, ids in index.fullest(2)]
-    assert fullest == [([0, 0, 1], [3, 7]), ([1, 1, 1], [8, 9])]
-    assert not index.ids.flags.writeable
-    assert len(index.fullest(10)) == 3
-
-
-def test_a_filter_outlives_compaction():
+def test_a_filter_is_for_one_index():
     index = HammingIndex.build(packing.pack(some_bits(20, 10, 16)))
     index.remove([9])
     allowed = index.filter({1, 2, 3})
-    index.compact()
     assert index.remove([77]) == 0
     query = np.zeros((1, 2), np.uint8)
     assert sorted(index.search(query, allowed=allowed).ids[0].tolist()) == [1, 2, 3]
@@ -306,7 +282,7 @@ assert "numba" in sys.modules, "much work"
 def test_forged_buckets_do_not_lead_out_of_the_arrays():
     """The same code in Python checks its bounds: numbers that no honest file has are not used as places."""
     index = HammingIndex.build(packing.pack(some_bits(5, 40, 6)), n_bits=6)
-    whole = index._contents.whole()
+    whole = index.contents.whole()
     ids, costs = np.empty((1, 5), np.int64), np.empty((1, 5), np.int64)
     query = np.zeros((1, 1), np.uint16)
     nothing = np.empty(0, bool), np.empty(0, np.int64)
@@ -349,7 +325,7 @@ def test_nobody_waits_for_the_compiler_while_another_thread_warms_up(monkeypatch
     monkeypatch.setattr(search.scanner, "compiled", False)
     monkeypatch.setattr(search, "PATIENCE", 0)
     index = HammingIndex.build(np.zeros((4, 1), np.uint8))
-    pieces = search.pieces_of(index._contents, None)
+    pieces = search.pieces_of(index.contents, None)
     with search.scanner.getting_ready():
         assert not search.scanner.is_worth_it(pieces, 1)
     assert search.scanner.compiled

@@ -344,7 +344,7 @@ def address(place: Any) -> tuple[str, str, str | None]:
 
 
 class Given(NamedTuple):
-    """What is copied into a database: the columns of items, items as they are stored, pictures, classes, next number."""
+    """What is copied: the columns of items, items as they are stored, pictures, classes, and the next number."""
 
     layout: Layout
     rows: Iterable[list[tuple[Any, ...]]]
@@ -377,7 +377,7 @@ def create(
         view.copy_rows(PICTURES, iter(given.pictures))
         statements.finish(view, _octets(codes, n_bits))
         key = ("ALTER TABLE {items} ADD UNIQUE (key)",) if layout.keys == "text" else ()
-        numbers = [_escaped(quoted(one)) for one, kind in layout.columns.items() if kind != "text"]
+        numbers = [_named(one) for one, kind in layout.columns.items() if kind != "text"]
         for template in (*key, *INDEXES, *(f"CREATE INDEX ON {{items}} ({one})" for one in numbers)):
             view.rows(template)
     with PostgresIndex.open(conninfo, name, schema=schema) as index:
@@ -388,13 +388,13 @@ def create(
 def _definitions(layout: Layout) -> str:
     """Columns of items beside number and code."""
     key = f", key {TYPES['text']} NOT NULL" if layout.keys == "text" else ""
-    others = (f", {_escaped(quoted(one))} {TYPES[layout.columns.get(one, 'text')]}" for one in layout.values)
+    others = (f", {_named(one)} {TYPES[layout.columns.get(one, 'text')]}" for one in layout.values)
     return f", described boolean NOT NULL{key}{''.join(others)}"
 
 
 def _columns(layout: Layout) -> list[str]:
     key = ["key"] if layout.keys == "text" else []
-    return ["number", "code", "described", *key, *(_escaped(quoted(one)) for one in layout.values)]
+    return ["number", "code", "described", *key, *(_named(one) for one in layout.values)]
 
 
 def _stored(row: Row, layout: Layout) -> tuple[Any, ...]:
@@ -412,6 +412,11 @@ def _send(view: View, layout: Layout, rows: Sequence[tuple[Any, ...]], how: str 
     tagged = {(tag, row[0]) for row in rows if row[place] for tag in row[place].split(";") if tag}
     if tagged:
         view.copy_rows(f"{TAGS}{how}", iter(sorted(tagged)))
+
+
+def _named(name: str) -> str:
+    """A column in a template."""
+    return _escaped(quoted(name).replace("%", "%%"))
 
 
 def _escaped(text: str) -> str:
