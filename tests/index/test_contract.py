@@ -85,14 +85,14 @@ class InPostgres:
 
         few = {"CLUSTERED": 0, "WORTH": 0.05, "LEAST": 20, "BATCH": 4, "PAGE": 37}
         steps, name = queries.steps, f'Of "{next(NUMBERS)}" 5%s {{}}; --'
-        with PostgresIndex.build(self.conninfo, name, packed, ids, n_bits=n_bits, model=MODEL) as index:
-            with contextlib.ExitStack() as stack:
-                stack.callback(index.drop)
-                if self.many:
-                    stack.enter_context(mock.patch.multiple(queries, **few))
-                    stack.enter_context(mock.patch.object(queries, "steps", lambda n, known, k: steps(n, known, 0)))
-                    index._sizes, index._looked = queries.Sizes(5000, 5000), time.monotonic() + 1e6
-                yield index
+        with contextlib.ExitStack() as stack:
+            index = PostgresIndex.build(self.conninfo, name, packed, ids, n_bits=n_bits, model=MODEL)
+            stack.callback(index.drop)
+            if self.many:
+                stack.enter_context(mock.patch.multiple(queries, **few))
+                stack.enter_context(mock.patch.object(queries, "steps", lambda n, known, k: steps(n, known, 0)))
+                index._sizes, index._looked = queries.Sizes(5000, 5000), time.monotonic() + 1e6
+            yield index
 
 
 MAKERS = {"memory": in_memory, "mapped": mapped, "parts": in_parts}

@@ -48,9 +48,8 @@ def test_a_crafted_index_is_refused(tmp_path, change):
     write(tmp_path / "good")
     assert len(HammingIndex.open(tmp_path / "good")) == 3
     write(tmp_path / "bad.index", **change)
-    for writable in (False, True):
-        with pytest.raises(FormatError, match=r"bad\.index' cannot be used: .*; build the index again"):
-            HammingIndex.open(tmp_path / "bad.index", writable=writable)
+    with pytest.raises(FormatError, match=r"bad\.index' cannot be used: .*; "):
+        HammingIndex.open(tmp_path / "bad.index")
 
 
 def test_wide_codes_that_differ_in_their_last_word_are_opened(tmp_path):

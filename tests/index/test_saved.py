@@ -58,7 +58,7 @@ def test_every_truncation_is_reported(path):
     data = path.read_bytes()
     for length in [*range(0, len(data) - 700, 97), *range(max(0, len(data) - 700), len(data), 7), len(data) - 1]:
         path.write_bytes(data[:length])
-        with pytest.raises(FormatError, match="items.index"):
+        with pytest.raises(FormatError, match=r"items\.index"):
             HammingIndex.open(path)
 
 
@@ -69,7 +69,7 @@ def test_every_altered_byte_is_reported(path, mask):
         damaged = bytearray(data)
         damaged[position] ^= mask
         path.write_bytes(damaged)
-        with pytest.raises(FormatError, match="items.index"):
+        with pytest.raises(FormatError, match=r"items\.index"):
             HammingIndex.open(path)
 
 
@@ -98,7 +98,7 @@ def test_files_that_are_no_index_are_refused(path):
     with pytest.raises(FormatError, match="not a gphash file"):
         HammingIndex.open(path)
     path.unlink()
-    with pytest.raises(FileNotFoundError, match="does not exist"):
+    with pytest.raises(FileNotFoundError, match="is not there"):
         HammingIndex.open(path)
 
 
@@ -119,13 +119,13 @@ def test_arrays_that_do_not_go_together_are_refused(tmp_path, name, value):
     container.write(tmp_path / "good", storage.KIND, meta, arrays)
     assert len(HammingIndex.open(tmp_path / "good")) == 3
     container.write(tmp_path / "bad", storage.KIND, meta, {**arrays, name: value})
-    with pytest.raises(FormatError, match=r"bad' cannot be used: .*; build the index again"):
+    with pytest.raises(FormatError, match=r"bad' cannot be used: .*; "):
         HammingIndex.open(tmp_path / "bad")
 
 
 def test_where_nothing_can_be_saved(tmp_path):
     index = HammingIndex.build(codes(0, 3), n_bits=N_BITS)
-    with pytest.raises(FileNotFoundError, match=r"'.*nowhere' does not exist"):
+    with pytest.raises(FileNotFoundError, match=r"does not exist: '.*nowhere'"):
         index.save(tmp_path / "nowhere" / "x")
     with pytest.raises(IsADirectoryError, match="is a folder"):
         index.save(tmp_path)

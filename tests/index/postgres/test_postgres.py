@@ -116,7 +116,7 @@ def waiting_backend(connection, patience=10.0):
 def test_a_lost_connection_leaves_nothing_behind(conninfo, connection, name):
     import psycopg
 
-    packed, ids, queries = CODES, np.arange(300), CODES[:4]
+    packed, ids, queries = np.tile(CODES[:50], (6, 1)), np.arange(300), CODES[:4]
     store = PostgresIndex.build(conninfo, name, packed[:100], ids[:100], n_bits=16)
     before = store.items()
     told = []
@@ -156,7 +156,7 @@ def wait_until_alone(connection, patience=10.0):
 
 def test_a_load_that_fails_leaves_no_tables(conninfo, connection, name, monkeypatch):
     monkeypatch.setattr(relations, "indexes", lambda how: ["CREATE INDEX ON {items} (nothing)"])
-    with pytest.raises(ValueError, match="PostgreSQL refuses this: .*nothing"):
+    with pytest.raises(ValueError, match=r"PostgreSQL refuses this: .*nothing"):
         PostgresIndex.build(conninfo, name, np.zeros((5, 2), np.uint8))
     assert connection.execute("SELECT to_regclass(%s)", (quoted(f"{name}_items"),)).fetchone() == (None,)
 

@@ -119,12 +119,11 @@ NEAREST = (
     "WHERE hit.cost <= reach.cost GROUP BY hit.cost ORDER BY hit.cost"
 )
 # All items of codes, or the k first of each, that pass a filter. Items of a code are read in order until there are k;
-# OFFSET keeps the planner from looking first for those that pass.
+# CASE keeps the planner from looking first for those that pass.
 ALL_OF = (
     "SELECT hit.cost::bigint, array_agg(item.number) FROM ({hit}) AS hit (code, cost, n) "
-    "CROSS JOIN LATERAL (SELECT number FROM "
-    "(SELECT * FROM {items} WHERE code = hit.code ORDER BY number OFFSET 0) AS own "
-    "WHERE {filter} ORDER BY number LIMIT %(k)s) AS item GROUP BY hit.cost ORDER BY hit.cost"
+    "CROSS JOIN LATERAL (SELECT number FROM {items} WHERE code = hit.code AND CASE WHEN {filter} THEN true END "
+    "ORDER BY number LIMIT %(k)s) AS item GROUP BY hit.cost ORDER BY hit.cost"
 )
 # All items at once: for a filter that lets few pass, and where most items have a code of their own.
 SCAN = (
