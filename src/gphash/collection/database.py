@@ -65,8 +65,10 @@ INDEXES = (
 DROP = "DROP TABLE {collection}, {pictures}, {tags}, {classes}, {items}, {codes}, {meta}"
 # Numbers are taken in a transaction of their own, so that nobody waits for the next one until somebody commits. It need
 # not be on disk before what uses them is.
-UNHURRIED = "SET LOCAL synchronous_commit = off"
-TAKE = "UPDATE {collection} SET next = greatest(next, %(least)s) + %(n)s RETURNING next"
+TAKE = (
+    "UPDATE {collection} SET next = greatest(next, %(least)s) + %(n)s "
+    "FROM (SELECT set_config('synchronous_commit', 'off', true)) AS unhurried RETURNING next"
+)
 PICTURES = "COPY {pictures} (number, content, shape) FROM STDIN"
 TAGS = "COPY {tags} (tag, number) FROM STDIN"
 NEW_CLASSES = "SELECT name FROM unnest(%(names)s::text[]) AS given (name) EXCEPT SELECT name FROM {classes}"
@@ -264,7 +266,8 @@ class Database:
                 self.index.check_unchanged(view)
                 statements.count(view, _octets([row.code for row in made], self.index.n_bits))
                 self._name(view, list(dict.fromkeys(name for row in made for name in row.labels)))
-                view.copy_rows(PICTURES, iter(kept))
+                if kept:
+                    view.copy_rows(PICTURES, iter(kept))
         except KnownError as error:
             raise KnownKeyError(
                 "a key is in the collection already, or given twice; remove it first, or give another."
@@ -275,14 +278,12 @@ class Database:
         """Numbers for new items, which nobody else gets."""
         own = [row.key for row in rows if isinstance(row.key, int)]
         n = len(rows) - len(own)
-        with self.index.view(WRITING) as view:
-            view.rows(UNHURRIED)
-            ((after,),) = view.rows(TAKE, least=min(max(own, default=-1) + 1, 2**63 - 1), n=n)
+        ((after,),) = self.items.ask(TAKE, least=min(max(own, default=-1) + 1, 2**63 - 1), n=n)
         return iter(range(after - n, after))
 
     def _name(self, view: View, names: list[str]) -> None:
         """Note names of classes that are new, in their order; this is seldom, and nobody else does it meanwhile."""
-        new = {name for (name,) in view.rows(NEW_CLASSES, names=names)}
+        new = {name for (name,) in view.rows(NEW_CLASSES, names=names)} if names else set()
         if new:
             view.rows(ALONE)
             view.rows(ADD_CLASSES, names=[name for name in names if name in new])
