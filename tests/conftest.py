@@ -29,7 +29,13 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 TOGETHER = {
     "cluster": ("tests/cluster/test_dask_executor.py", "tests/cli/test_cluster.py", "tests/collection/test_bulk.py"),
     "server": ("tests/server/",),
-    "postgresql": ("tests/index/postgres/", "tests/cli/test_storing.py", "tests/index/test_engines.py"),
+    "postgresql": (
+        "tests/index/postgres/",
+        "tests/index/test_contract.py",
+        "tests/collection/test_database.py",
+        "tests/cli/test_storing.py",
+        "tests/index/test_engines.py",
+    ),
 }
 
 

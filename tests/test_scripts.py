@@ -7,13 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests import postgresql
-
 ROOT = Path(__file__).parent.parent
 SMALL = {
     "benchmarks/beside.py": [f"--before {ROOT} --rounds 1 -- metrics.py --rows 300 --queries 20 --repeats 1"],
     "benchmarks/cluster.py": ["--rows 2000 --inducing 50 --bits 8 --repeats 1", "--plan 1e9 5000 128 1000"],
-    "benchmarks/collection.py": ["--items 3000 --queries 20 --adds 20 --rounds 1 --no-postgres"],
+    "benchmarks/collection.py": ["--items 3000 --queries 20 --adds 20 --rounds 1"],
     "benchmarks/descriptors.py": ["--images 64 --repeats 1"],
     "benchmarks/encoding.py": ["--inducing 50 --repeats 1"],
     "benchmarks/metrics.py": ["--rows 300 --queries 20 --repeats 1"],
@@ -22,12 +20,11 @@ SMALL = {
     "benchmarks/search.py": ["--data digits --items 2000 --bits 16 --queries 16 --rounds 1"],
     "benchmarks/serving.py": ["--items 2000 --bits 16 --clients 4 --seconds 0.5"],
     "benchmarks/startup.py": ["--rounds 1"],
-    "benchmarks/stores.py": ["--data digits --items 2000 --bits 16 --queries 60"],
     "benchmarks/training.py": ["--rows 1000 --inducing 50 --bits 8 --repeats 1"],
     "examples/demo.py": ["--figures figures"],
     "examples/toy.py": ["--output figures/toy"],
 }
-NEEDS = {"benchmarks/cluster.py": "distributed", "benchmarks/stores.py": "psycopg"}
+NEEDS = {"benchmarks/cluster.py": "distributed"}
 CASES = [(script, arguments) for script, several in SMALL.items() for arguments in several]
 
 
@@ -43,8 +40,6 @@ def test_none_is_left_out():
 )
 def test_a_script_runs_to_its_end(tmp_path, script, arguments):
     pytest.importorskip(NEEDS.get(script, "numpy"))
-    if script == "benchmarks/stores.py" and not postgresql.program("initdb"):
-        pytest.skip("no PostgreSQL server is installed")
     command = [sys.executable, str(ROOT / script), *arguments.split()]
     # Told that somebody reads along, matplotlib would look for a screen.
     environment = {**os.environ, "MPLBACKEND": "agg"}

@@ -5,7 +5,6 @@ import pytest
 
 from gphash import HammingIndex
 from gphash.codes import packing
-from gphash.index import parts
 from gphash.index.backends import BACKENDS, Ball, Index, Neighbours, Stats, open_index
 from gphash.index.rankings import RANKINGS, Ranking
 
@@ -50,6 +49,10 @@ class Listed(Index):
 
     def close(self):
         pass
+
+    def _fullest(self, n):
+        codes, sizes = np.unique(self.items()[0], axis=0, return_counts=True)
+        return codes[np.argsort(-sizes, kind="stable")[:n]]
 
     def _search(self, ranking, queries, k, allowed, n_jobs):
         packed, ids = self.items()
@@ -113,6 +116,7 @@ def test_a_back_end_from_outside_is_opened_by_its_name(monkeypatch):
         np.testing.assert_equal(other.search_expected(chances, 7), index.search_expected(chances, 7))
         np.testing.assert_equal(other.within(PACKED[:4], 3), index.within(PACKED[:4], 3))
         assert list(other.iterate(chances[0])) == list(index.iterate(chances[0]))
+        np.testing.assert_equal(other.fullest(3), index.fullest(3))
         with pytest.raises(ValueError, match="k=-1"):
             other.search(PACKED[:4], -1)
 
@@ -121,12 +125,7 @@ def test_a_place_is_opened_by_what_it_is(tmp_path):
     index = HammingIndex.build(PACKED, n_bits=12, model="ab")
     index.save(tmp_path / "one.index")
     assert type(open_index(tmp_path / "one.index")) is HammingIndex
-    (tmp_path / "many").mkdir()
-    mark = parts.write_part(tmp_path / "many" / "a.index", PACKED, 0, 12, "ab")
-    block = parts.BlockFile("a", "a.index", 0, 30, mark)
-    parts.write_manifest(tmp_path / "many", parts.Manifest("index", "ab", 12, "source", (block,)))
-    assert type(open_index(str(tmp_path / "many"))) is parts.PartedIndex
-    with pytest.raises(ValueError, match="place='redis'; give one of 'file', 'folder', 'postgresql'"):
+    with pytest.raises(ValueError, match="place='redis'; give one of 'file', 'postgresql'"):
         open_index("redis://localhost")
     with pytest.raises(FileNotFoundError, match="nowhere"):
         open_index(tmp_path / "nowhere")

@@ -10,7 +10,7 @@ null. Texts are compared by their code points; `like` minds case, and `lower` an
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 WORDS = ("and", "or", "not", "is", "null", "in", "between", "like")
 FUNCTIONS = {"abs": "number", "coalesce": "any", "length": "text", "lower": "text", "upper": "text"}  # what they take
@@ -24,6 +24,8 @@ TOKEN = re.compile(
     | (?P<name>[^\W\d]\w*|"(?:[^"]|"")+") | (?P<value>\?) | (?P<sign><=|>=|<>|!=|\|\||[=<>+*/(),-]) )""",
     re.VERBOSE,
 )
+
+T = TypeVar("T")
 
 
 class Condition(NamedTuple):
@@ -140,7 +142,7 @@ class _Reader:
         if not self._take(word):
             self._refuse()
 
-    def _deeper(self, read: Callable[[], Term]) -> Term:
+    def _deeper(self, read: Callable[[], T]) -> T:
         self._depth += 1
         if self._depth > DEEPEST:
             raise ValueError(f"where={self._where!r} has too many brackets, or the like, in each other.")
@@ -245,17 +247,12 @@ class _Reader:
         if folded == "null":
             return _value(None)
         if folded in FUNCTIONS and self._take("("):
-            return self._called(folded, self._deeper_list())
+            return self._called(folded, self._deeper(self._list))
         name = folded[1:-1].replace('""', '"') if token[0] == '"' else folded
         if name not in self._known:
             raise ValueError(f"where names {token!r}, which is no column; the columns are {', '.join(self._columns)}.")
         sql, kind = self._known[name]
         return Term("text" if kind == "text" else "number", sql, sql.replace("%", "%%"))
-
-    def _deeper_list(self) -> list[Term]:
-        several: list[Term] = []
-        self._deeper(lambda: (several.extend(self._list()), several[0])[1])
-        return several
 
     def _called(self, name: str, several: list[Term]) -> Term:
         takes = FUNCTIONS[name]

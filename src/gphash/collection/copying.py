@@ -26,7 +26,7 @@ def to_database(source: Location, address: str, progress: Progress | None = None
         total = opened.items.count()
         given = database.Given(
             opened.items.layout,
-            opened.items.all_rows(),
+            opened.items.all_stored(),
             opened.items.all_pictures(),
             opened.items.classes(),
             opened.items.next_number(),

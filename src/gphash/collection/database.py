@@ -19,6 +19,7 @@ import json
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
@@ -46,7 +47,7 @@ from gphash.schema import Digest, Maybe, Named, Record, Text, Whole
 
 FORMAT = 1
 TYPES = {"integer": "bigint", "real": "double precision", "text": 'text COLLATE "C"'}  # compared as SQLite compares
-BATCH = 20_000  # rows that are read or sent at once
+BATCH = 20_000  # rows that are read at once
 AGAIN = "copy the collection again"
 ADDRESS = "give postgresql://USER@HOST/DATABASE?collection=NAME."
 
@@ -65,8 +66,10 @@ INDEXES = (
 DROP = "DROP TABLE {collection}, {pictures}, {tags}, {classes}, {items}, {codes}, {meta}"
 # Numbers are taken in a transaction of their own, so that nobody waits for the next one until somebody commits. It need
 # not be on disk before what uses them is.
-UNHURRIED = "SET LOCAL synchronous_commit = off"
-TAKE = "UPDATE {collection} SET next = greatest(next, %(least)s) + %(n)s RETURNING next"
+TAKE = (
+    "UPDATE {collection} SET next = greatest(next, %(least)s) + %(n)s "
+    "FROM (SELECT set_config('synchronous_commit', 'off', true)) AS unhurried RETURNING next"
+)
 PICTURES = "COPY {pictures} (number, content, shape) FROM STDIN"
 TAGS = "COPY {tags} (tag, number) FROM STDIN"
 NEW_CLASSES = "SELECT name FROM unnest(%(names)s::text[]) AS given (name) EXCEPT SELECT name FROM {classes}"
@@ -80,7 +83,11 @@ COUNT_LABELS = (
     "UNION ALL SELECT tag FROM {tags} WHERE number = ANY(%(numbers)s)) AS named WHERE name IS NOT NULL "
     'GROUP BY name ORDER BY 2 DESC, name COLLATE "C"'
 )
-LABELLED = "number IN (SELECT number FROM {items} WHERE label = %s UNION ALL SELECT number FROM {tags} WHERE tag = %s)"
+HAS_TAGS = "SELECT EXISTS (SELECT FROM {tags})"
+LABELLED = (
+    "SELECT number FROM {items} WHERE label = %(name)s UNION ALL SELECT number FROM {tags} WHERE tag = %(name)s "
+    "LIMIT %(most)s"
+)
 TOLD = Record(
     {
         **{"format": Whole(1), "name": Text(), "n_bits": Whole(1, MOST_BITS), "fingerprint": Digest()},
@@ -221,13 +228,23 @@ class Database:
             texts.append(_escaped(condition.postgres))
             values += condition.values
         if label is not None:
-            texts.append(LABELLED)
-            values += [label, label]
+            text, own = self._labelled(label)
+            texts.append(text)
+            values += own
         narrowed = {}
         if texts:
             where = "" if condition is None else condition.where
             narrowed["condition"] = relations.Condition.of(where, " AND ".join(texts), values)
         return [*nearest(self.index, queries, k, ranking, radius, **narrowed)]
+
+    def _labelled(self, label: str) -> tuple[str, list[Any]]:
+        """A condition for items with a label or tag, which the server knows best how to look for."""
+        if not self.items.ask(HAS_TAGS)[0][0]:
+            return "label = %s", [label]
+        found = self.items.ask(LABELLED, name=label, most=statements.FEW + 1)
+        if len(found) <= statements.FEW:
+            return "number = ANY(%s)", [_array(number for (number,) in found)]
+        return "(label = %s OR strpos(tags, %s) > 0)", [label, f";{label};"]
 
     def steady(self, read: Callable[[], T]) -> T:
         """What `read` gives, all of it of one moment."""
@@ -244,11 +261,14 @@ class Database:
         kept = [(row.number, one, None) for row, one in zip(made, pictures, strict=True) if one is not None]
         try:
             with self.index.view(WRITING) as view:
-                _send(view, self.items.layout, sorted(made, key=lambda row: row.key))
+                layout = self.items.layout
+                key = itemgetter(3 if layout.keys == "text" else 0)
+                _send(view, layout, sorted((_stored(row, layout) for row in made), key=key))
                 self.index.check_unchanged(view)
                 statements.count(view, _octets([row.code for row in made], self.index.n_bits))
                 self._name(view, list(dict.fromkeys(name for row in made for name in row.labels)))
-                view.copy_rows(PICTURES, iter(kept))
+                if kept:
+                    view.copy_rows(PICTURES, iter(kept))
         except KnownError as error:
             raise KnownKeyError(
                 "a key is in the collection already, or given twice; remove it first, or give another."
@@ -259,14 +279,12 @@ class Database:
         """Numbers for new items, which nobody else gets."""
         own = [row.key for row in rows if isinstance(row.key, int)]
         n = len(rows) - len(own)
-        with self.index.view(WRITING) as view:
-            view.rows(UNHURRIED)
-            ((after,),) = view.rows(TAKE, least=min(max(own, default=-1) + 1, 2**63 - 1), n=n)
+        ((after,),) = self.items.ask(TAKE, least=min(max(own, default=-1) + 1, 2**63 - 1), n=n)
         return iter(range(after - n, after))
 
     def _name(self, view: View, names: list[str]) -> None:
         """Note names of classes that are new, in their order; this is seldom, and nobody else does it meanwhile."""
-        new = {name for (name,) in view.rows(NEW_CLASSES, names=names)}
+        new = {name for (name,) in view.rows(NEW_CLASSES, names=names)} if names else set()
         if new:
             view.rows(ALONE)
             view.rows(ADD_CLASSES, names=[name for name in names if name in new])
@@ -329,10 +347,10 @@ def address(place: Any) -> tuple[str, str, str | None]:
 
 
 class Given(NamedTuple):
-    """What is copied into a database: the columns of items, items, pictures, classes, and the next number."""
+    """What is copied: the columns of items, items as they are stored, pictures, classes, and the next number."""
 
     layout: Layout
-    rows: Iterable[Row]
+    rows: Iterable[list[tuple[Any, ...]]]
     pictures: Iterable[tuple[int, bytes, str | None]]
     classes: Sequence[str]
     next_number: int
@@ -354,15 +372,15 @@ def create(
             view.rows(template)
         view.rows(FILL, told=json.dumps(meta), model=model, next=given.next_number)
         view.rows(ADD_CLASSES, names=list(given.classes))
-        for batch in _batches(given.rows):
+        for batch in given.rows:
             _send(view, layout, batch, " (FREEZE)")
-            codes += [row.code for row in batch]
+            codes += [row[1] for row in batch]
             if tell is not None:
                 tell(len(codes))
         view.copy_rows(PICTURES, iter(given.pictures))
         statements.finish(view, _octets(codes, n_bits))
         key = ("ALTER TABLE {items} ADD UNIQUE (key)",) if layout.keys == "text" else ()
-        numbers = [_escaped(quoted(one)) for one, kind in layout.columns.items() if kind != "text"]
+        numbers = [_named(one) for one, kind in layout.columns.items() if kind != "text"]
         for template in (*key, *INDEXES, *(f"CREATE INDEX ON {{items}} ({one})" for one in numbers)):
             view.rows(template)
     with PostgresIndex.open(conninfo, name, schema=schema) as index:
@@ -373,28 +391,35 @@ def create(
 def _definitions(layout: Layout) -> str:
     """Columns of items beside number and code."""
     key = f", key {TYPES['text']} NOT NULL" if layout.keys == "text" else ""
-    others = (f", {_escaped(quoted(one))} {TYPES[layout.columns.get(one, 'text')]}" for one in layout.values)
+    others = (f", {_named(one)} {TYPES[layout.columns.get(one, 'text')]}" for one in layout.values)
     return f", described boolean NOT NULL{key}{''.join(others)}"
 
 
 def _columns(layout: Layout) -> list[str]:
     key = ["key"] if layout.keys == "text" else []
-    return ["number", "code", "described", *key, *(_escaped(quoted(one)) for one in layout.values)]
+    return ["number", "code", "described", *key, *(_named(one) for one in layout.values)]
 
 
-def _send(view: View, layout: Layout, rows: Sequence[Row], how: str = "") -> None:
-    """Send items that have their numbers, and their tags."""
-    codes = _octets([row.code for row in rows], view.n_bits)
-    n_bits, texts = view.n_bits, layout.keys == "text"
+def _stored(row: Row, layout: Layout) -> tuple[Any, ...]:
+    key = (row.key,) if layout.keys == "text" else ()
+    return (row.number, row.code, row.described, *key, *map(row.values.get, layout.values))
+
+
+def _send(view: View, layout: Layout, rows: Sequence[tuple[Any, ...]], how: str = "") -> None:
+    """Send items as they are stored, and their tags."""
+    codes, n_bits = _octets([row[1] for row in rows], view.n_bits), view.n_bits
     forms = engines.as_bigint(codes, n_bits).tolist() if n_bits <= engines.WORD else engines.as_text(codes, n_bits)
-    cells = (
-        (row.number, form, row.described, *((row.key,) if texts else ()), *map(row.values.get, layout.values))
-        for row, form in zip(rows, forms, strict=True)
-    )
+    cells = ((row[0], form, *row[2:]) for row, form in zip(rows, forms, strict=True))
     view.copy_rows(f"COPY {{items}} ({', '.join(_columns(layout))}) FROM STDIN{how}", cells)
-    tagged = sorted((tag, row.number) for row in rows if "tags" in row.values for tag in set(row.labels))
+    place = _columns(layout).index(quoted("tags"))
+    tagged = {(tag, row[0]) for row in rows if row[place] for tag in row[place].split(";") if tag}
     if tagged:
-        view.copy_rows(f"{TAGS}{how}", iter(tagged))
+        view.copy_rows(f"{TAGS}{how}", iter(sorted(tagged)))
+
+
+def _named(name: str) -> str:
+    """A column in a template."""
+    return _escaped(quoted(name).replace("%", "%%"))
 
 
 def _escaped(text: str) -> str:
@@ -415,12 +440,6 @@ def _packed(codes: list[Any], n_bits: int) -> list[bytes]:
 
 def _array(numbers: Iterable[Any]) -> NDArray[np.int64]:
     return np.array(list(numbers), np.int64)
-
-
-def _batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    several = iter(rows)
-    while batch := list(itertools.islice(several, BATCH)):
-        yield batch
 
 
 def _model(content: bytes, fingerprint: str) -> Model:

@@ -286,17 +286,21 @@ class Items:
             found = ask(f"SELECT {names} FROM items WHERE number IN (SELECT value FROM json_each(?))", _list(numbers))
             return {row[0]: self._row(row) for row in found}
 
-    def all_rows(self) -> Iterator[Row]:
-        """All items, by their numbers."""
+    def all_stored(self) -> Iterator[list[tuple[Any, ...]]]:
+        """All items by their numbers, many at a time, as they are stored: number, code, described, key, and values."""
         names, last = ", ".join(self._names), -(2**63)
         while True:
             with self._reading() as ask:
                 statement = f"SELECT {names} FROM items WHERE number >= ? ORDER BY number LIMIT {BATCH}"
-                found = [self._row(row) for row in ask(statement, (last,))]
-            yield from found
+                found = [self._checked(row) for row in ask(statement, (last,))]
+            yield found
             if len(found) < BATCH:
                 return
-            last = found[-1].number + 1
+            last = found[-1][0] + 1
+
+    def all_rows(self) -> Iterator[Row]:
+        """All items, by their numbers."""
+        return (self._made(row) for batch in self.all_stored() for row in batch)
 
     def all_pictures(self) -> Iterator[tuple[int, bytes, str | None]]:
         """All pictures that are kept here, by their numbers: number, content, and the shape of pixels."""
@@ -408,9 +412,16 @@ class Items:
         return (*stored, _mark(stored))
 
     def _row(self, found: tuple[Any, ...]) -> Row:
-        if _mark(found[:-1]) != found[-1]:
+        return self._made(self._checked(found))
+
+    def _checked(self, found: tuple[Any, ...]) -> tuple[Any, ...]:
+        row = found[:-1]
+        if _mark(row) != found[-1]:
             raise FormatError(f"{str(self.path)!r} is damaged: the item {found[0]} is not as it was written; {AGAIN}")
-        number, code, described, *values = found[:-1]
+        return row
+
+    def _made(self, stored: tuple[Any, ...]) -> Row:
+        number, code, described, *values = stored
         key = values.pop(0) if self.layout.keys == "text" else number
         pairs = zip(self.layout.values, values, strict=True)
         return Row(number, key, code, bool(described), {name: value for name, value in pairs if value is not None})

@@ -77,11 +77,10 @@ class PostgresIndex(Index):
         """
         index = HammingIndex.build(packed, ids, n_bits=n_bits, model=model)
         codes, numbers = index.items()
-        options = {"schema": schema, "lock_timeout": lock_timeout}
-        with creating(conninfo, name, index.n_bits, index.model, **options) as view:
+        with creating(conninfo, name, index.n_bits, index.model, schema=schema, lock_timeout=lock_timeout) as view:
             queries.load(view, codes, numbers, relations.LOAD_ITEMS)
             queries.finish(view, codes)
-        made = cls.open(conninfo, name, **options)
+        made = cls.open(conninfo, name, schema=schema, lock_timeout=lock_timeout)
         made.settle()
         return made
 
@@ -221,7 +220,7 @@ class PostgresIndex(Index):
         with contextlib.suppress(LockedError, StoreError, ConnectionError, PermissionError):
             self.tidy()
 
-    def _here(self, allowed: Allowed | None, condition: Condition | None, all_of_them: bool = False) -> Any:
+    def _here(self, allowed: Allowed | None, condition: Condition | None, all_of_them: bool = False) -> Index | None:
         """An index in memory with the items that may be found, if they are few, or have to be ranked here."""
         if allowed is None and condition is None and not all_of_them:
             return None

@@ -118,10 +118,11 @@ NEAREST = (
     "(SELECT number FROM {items} WHERE code = hit.code ORDER BY number LIMIT %(k)s) AS item "
     "WHERE hit.cost <= reach.cost GROUP BY hit.cost ORDER BY hit.cost"
 )
-# All items of codes, or the k first of each, that pass a filter.
+# All items of codes, or the k first of each, that pass a filter. Items of a code are read in order until there are k;
+# CASE keeps the planner from looking first for those that pass.
 ALL_OF = (
     "SELECT hit.cost::bigint, array_agg(item.number) FROM ({hit}) AS hit (code, cost, n) "
-    "CROSS JOIN LATERAL (SELECT number FROM {items} WHERE code = hit.code AND {filter} "
+    "CROSS JOIN LATERAL (SELECT number FROM {items} WHERE code = hit.code AND CASE WHEN {filter} THEN true END "
     "ORDER BY number LIMIT %(k)s) AS item GROUP BY hit.cost ORDER BY hit.cost"
 )
 # All items at once: for a filter that lets few pass, and where most items have a code of their own.
