@@ -61,9 +61,11 @@ def replacing(path: str | os.PathLike[str], like: Path | None = None) -> Iterato
             if locks is None:  # Windows, where a file that is open stays where it is
                 file.close()
             os.replace(temporary, target)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno is not None and error.filename is None:
+            error.filename = os.fspath(path)  # a full disk does not say what was written
         raise
     sync_folder(target.parent)
 

@@ -105,7 +105,8 @@ class Making(NamedTuple):
         home = material.home
         beside = None if home is None else Path(os.path.relpath(os.path.realpath(home), self.place)).as_posix()
         meta = None if material.descriptor is None else material.descriptor.to_meta()
-        name, belongs = manifests.free_name(self.place, "items", ".sqlite"), secrets.token_hex(16)
+        name, belongs = manifests.free_name(self.before, "items", ".sqlite"), secrets.token_hex(16)
+        (self.place / name).unlink(missing_ok=True)  # of one that was interrupted
         items = Items.create(self.place / name, material.columns.layout, belongs)
         try:
             _fill(items, material.columns, codes, described)
@@ -125,12 +126,12 @@ class Making(NamedTuple):
 def making(target: Path, replace: bool, resumable: bool = False) -> Iterator[Making]:
     """Make a collection in a folder that nobody else writes to; until it is finished, an old one stays as it is."""
     _check_target(target, replace)
-    with _place(target), manifests.locked(target):
+    with _place(target):
         before = manifests.read(target) if manifests.is_collection(target) else None
         if not resumable:
             manifests.sweep(target, before)
         try:
-            yield Making(target, manifests.free_name(target, "model", ".gph"), before)
+            yield Making(target, manifests.free_name(before, "model", ".gph"), before)
         except BaseException:
             if not resumable:
                 with contextlib.suppress(OSError):
@@ -147,26 +148,29 @@ def _check_target(target: Path, replace: bool) -> None:
         raise FileExistsError(
             f"{str(target)!r} is a collection already; give another name, or allow to replace it: replace=True."
         )
-    if target.is_dir() and not manifests.is_collection(target):
-        ours = ("model", "items", manifests.PARTS, files.PREFIX)
-        if foreign := sorted(path.name for path in target.iterdir() if not path.name.startswith(ours)):
-            raise FileExistsError(
-                f"{str(target)!r} has other files, such as {foreign[0]!r}; give a new or an empty folder."
-            )
+    ours = manifests.is_collection(target) or (target / manifests.UNFINISHED).exists()
+    if target.is_dir() and not ours and (foreign := sorted(path.name for path in target.iterdir())):
+        raise FileExistsError(
+            f"{str(target)!r} has other files, such as {foreign[0]!r}; give a new or an empty folder."
+        )
 
 
 @contextlib.contextmanager
 def _place(target: Path) -> Iterator[None]:
-    """The folder; if it is new and nothing gets into it, it goes again."""
+    """The folder, locked; if it is new and nothing gets into it, it goes again."""
     target.mkdir(exist_ok=True)
-    (target / manifests.PARTS).mkdir(exist_ok=True)
-    try:
-        yield
-    except BaseException:
-        with contextlib.suppress(OSError):
-            (target / manifests.PARTS).rmdir()
-            target.rmdir()
-        raise
+    with manifests.locked(target):
+        if not manifests.is_collection(target):
+            (target / manifests.UNFINISHED).touch()
+        (target / manifests.PARTS).mkdir(exist_ok=True)
+        try:
+            yield
+        except BaseException:
+            with contextlib.suppress(OSError):
+                (target / manifests.PARTS).rmdir()
+                (target / manifests.UNFINISHED).unlink(missing_ok=True)
+                target.rmdir()
+            raise
 
 
 def put_model(model: Any, target: Path, n_jobs: int | None = -1) -> Model:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gphash.collection.items import OWN, SAID, Key, Layout, Value
+from gphash.collection.rows import OWN, SAID, Key, Layout, Value
 
 LONGEST_LABEL, LONGEST_NAME = 256, 63
 LARGEST = 2**63 - 1
@@ -193,7 +193,8 @@ def _type(name: str, cells: Sequence[Value]) -> str:
 
 
 def _typed(cells: Sequence[Value], kind: str) -> list[Value]:
-    return list(cells) if kind != "real" else [None if cell is None else float(cell) for cell in cells]
+    # Databases know no −0.0.
+    return list(cells) if kind != "real" else [None if cell is None else float(cell) + 0.0 for cell in cells]
 
 
 def _keys(cells: list[Value]) -> list[Key]:

@@ -7,7 +7,7 @@ import numpy as np
 from gphash.collection import building, database, folder
 from gphash.collection import manifest as manifests
 from gphash.collection.columns import Columns
-from gphash.collection.items import Row
+from gphash.collection.rows import Row
 from gphash.collection.stores import Location
 from gphash.data.dataset import Progress
 from gphash.index import buckets as bucketing

@@ -24,9 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gphash.collection.conditions import Condition
-from gphash.collection.items import SAID, Key, KnownKeyError, Layout, NewRow, Row, quoted
+from gphash.collection.items import KnownKeyError
 from gphash.collection.nearest import nearest
 from gphash.collection.records import Query
+from gphash.collection.rows import SAID, Key, Layout, NewRow, Row, quoted
 from gphash.container import FormatError
 from gphash.data.descriptors.descriptor import Descriptor
 from gphash.functions import model as models
@@ -245,6 +246,12 @@ class Database:
 
     def refresh(self) -> None:
         """Every statement sees what is committed."""
+
+    @contextlib.contextmanager
+    def steady(self) -> Iterator[None]:
+        """Hold back changes of this process."""
+        with self.changing:
+            yield
 
     def stamp(self) -> Any:
         """Nothing has to be opened again when others change something."""

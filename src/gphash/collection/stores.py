@@ -1,12 +1,13 @@
 """Where a collection is kept: in a folder, or in a database."""
 
+import contextlib
 import os
 import re
 from typing import Any, Protocol, TypeAlias
 
 from gphash.collection.conditions import Condition
-from gphash.collection.items import ItemTable, NewRow
 from gphash.collection.records import Query
+from gphash.collection.rows import ItemTable, NewRow
 from gphash.data.descriptors.descriptor import Descriptor
 from gphash.functions.model import Model
 from gphash.registry import Registry
@@ -59,6 +60,9 @@ class Store(Protocol):
 
     def refresh(self) -> None:
         """See what others have changed."""
+
+    def steady(self) -> contextlib.AbstractContextManager[None]:
+        """Look at one moment."""
 
     def stamp(self) -> Any:
         """What differs when others have changed something."""
