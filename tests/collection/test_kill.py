@@ -138,6 +138,7 @@ def files_of(path):
     return {file.relative_to(path).as_posix() for file in path.rglob("*") if file.is_file()}
 
 
+@pytest.mark.timeout(60 + 2 * KILLS)
 @pytest.mark.parametrize("kills", [20, pytest.param(KILLS, marks=pytest.mark.slow)])
 def test_a_killed_writer_loses_nothing_that_it_has_acknowledged(tmp_path, kills):
     path, rng = tmp_path / "things.gphash", np.random.default_rng(0)

@@ -5,7 +5,6 @@ import pytest
 
 from gphash import HammingIndex
 from gphash.codes import packing
-from gphash.index import parts
 from gphash.index.backends import BACKENDS, Ball, Index, Neighbours, Stats, open_index
 from gphash.index.rankings import RANKINGS, Ranking
 
@@ -121,12 +120,7 @@ def test_a_place_is_opened_by_what_it_is(tmp_path):
     index = HammingIndex.build(PACKED, n_bits=12, model="ab")
     index.save(tmp_path / "one.index")
     assert type(open_index(tmp_path / "one.index")) is HammingIndex
-    (tmp_path / "many").mkdir()
-    mark = parts.write_part(tmp_path / "many" / "a.index", PACKED, 0, 12, "ab")
-    block = parts.BlockFile("a", "a.index", 0, 30, mark)
-    parts.write_manifest(tmp_path / "many", parts.Manifest("index", "ab", 12, "source", (block,)))
-    assert type(open_index(str(tmp_path / "many"))) is parts.PartedIndex
-    with pytest.raises(ValueError, match="place='redis'; give one of 'file', 'folder', 'postgresql'"):
+    with pytest.raises(ValueError, match="place='redis'; give one of 'file', 'postgresql'"):
         open_index("redis://localhost")
     with pytest.raises(FileNotFoundError, match="nowhere"):
         open_index(tmp_path / "nowhere")
