@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from gphash.index.parts import MANIFEST, PartedIndex, read_manifest
 
 from gphash import GPHasher, HammingIndex
 from gphash.collection import bulk
@@ -13,7 +14,6 @@ from gphash.data import blocks
 from gphash.execution.local import BlocksLostError, SerialExecutor
 from gphash.files import DataError
 from gphash.functions import model as models
-from gphash.index.parts import MANIFEST, PartedIndex, read_manifest
 from tests.digits import QUICK, X, y
 
 ENDS = (0, 300, 300, 700, 1100, 1797)  # the second block is empty

@@ -32,7 +32,7 @@ def read(items: Any, n_rows: int) -> Columns:
     given = dict(lists(items, n_rows))
     folded: set[str] = set()
     for name, cells in given.items():
-        if not str(name).isprintable() or not 1 <= len(name.encode()) <= LONGEST_NAME:
+        if not isinstance(name, str) or not name.isprintable() or not 1 <= len(name.encode()) <= LONGEST_NAME:
             raise ValueError(f"items has a column {name!r}; give names of 1 to {LONGEST_NAME} printable letters.")
         if name.casefold() in folded or (name.casefold() in OWN and name != "key"):
             raise ValueError(f"items has a column {name!r}, a name that is taken; rename it.")
