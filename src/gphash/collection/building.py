@@ -198,7 +198,8 @@ def _material(X: Any, items: Any, target: Path, model: Model) -> tuple[Material,
     if X.images is not None and not isinstance(X.images, np.ndarray):
         home = Path(os.path.abspath(X.folder or os.path.commonpath([os.path.dirname(path) for path in X.images])))
     name = Path(X.name).name or X.name
-    return Material(name, told, X.classes or _classes(told), X.descriptor, X.images, home), X.X
+    named = tuple(map(files.readable, X.classes)) or _classes(told)
+    return Material(name, told, named, X.descriptor, X.images, home), X.X
 
 
 def said(source: Source, items: Any) -> dict[str, Any]:
@@ -230,6 +231,7 @@ def _labels(y: NDArray[Any] | None, classes: tuple[str, ...], n_rows: int) -> di
     """Labels or tags as columns."""
     if y is None:
         return {}
+    classes = tuple(map(files.readable, classes))
     if len(set(classes)) < len(classes):
         raise ValueError("classes has a name twice; give every class its own name.")
     if len(y) != n_rows or y.ndim not in (1, 2):
@@ -257,7 +259,7 @@ def _names(paths: Sequence[Path], home: Path | None) -> list[str]:
     for path in whole:
         if not Path(path).is_relative_to(root):
             raise ValueError(f"images has {path!r}, which is not in the folder {root!r}.")
-    return [os.path.relpath(path, root) for path in whole]
+    return [files.readable(os.path.relpath(path, root)) for path in whole]
 
 
 def _encode(

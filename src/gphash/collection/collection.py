@@ -278,6 +278,7 @@ class Collection:
         list of Hit
             Or, for several queries or rows, such a list for each.
         """
+        self._store.refresh()  # another model may have made it anew
         k = arguments.whole("k", k, 1)
         radius = None if radius is None else arguments.whole("radius", radius, 0)
         if label is not None:

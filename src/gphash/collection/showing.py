@@ -105,7 +105,7 @@ class Shown:
         if self.folder is None:
             where = "" if self.hidden is None else f"; give pictures={str(self.hidden)!r} to see it"
             raise NoPictureError(f"the picture of item {row.key!r} is not in the collection's own folder{where}.")
-        file = _file_of(self.folder, os.fsdecode(os.fsencode(str(name))))
+        file = _file_of(self.folder, str(name))
         try:
             if (size := file.stat().st_size) > pictures.MAX_BYTES:
                 raise NoPictureError(
@@ -157,6 +157,8 @@ def _file_of(root: Path, name: str) -> Path:
     if "\0" in name or os.path.isabs(name):
         raise NoPictureError(f"{name!r} is not the name of a file in {str(root)!r}.")
     target = Path(os.path.realpath(os.path.join(root, name)))
+    if not target.exists():  # its name may be no UTF-8
+        target = Path(os.path.realpath(os.path.join(root, files.named(name))))
     if not target.is_relative_to(root):
         raise NoPictureError(f"{name!r} leads out of {str(root)!r}.")
     if not target.is_file():
