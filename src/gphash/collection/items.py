@@ -112,6 +112,7 @@ class Items:
         if not path.is_file():
             raise FormatError(f"{str(path)!r} is missing; {AGAIN}")
         with sqlite.telling(path):
+            sqlite.check_whole(path)
             connection = sqlite.connect(path, writable)
             try:
                 layout = cls._layout(connection, path, belongs)

@@ -51,6 +51,19 @@ def connect(path: Path, writable: bool) -> sqlite3.Connection:
     return connection
 
 
+def check_whole(path: Path) -> None:
+    """Refuse a file that is shorter than it says; SQLite notices when it comes to what is missing."""
+    with open(path, "rb") as file:
+        head = file.read(32)
+    size, n_pages = int.from_bytes(head[16:18], "big"), int.from_bytes(head[28:32], "big")
+    if not head.startswith(b"SQLite format 3\0"):
+        return
+    there, waiting = path.stat().st_size, path.with_name(f"{path.name}-wal")
+    # What waits beside the file may be the rest of it.
+    if there < (65536 if size == 1 else size) * n_pages and not (waiting.exists() and waiting.stat().st_size):
+        raise FormatError(f"{str(path)!r} is truncated: it has {there} bytes of {size * n_pages}; {AGAIN}")
+
+
 @contextlib.contextmanager
 def only_reading(connection: sqlite3.Connection, writable: bool) -> Iterator[None]:
     """Whatever is asked, it can do nothing but read rows and call functions."""
