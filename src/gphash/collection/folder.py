@@ -16,7 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gphash import schema
+from gphash.codes import packing
 from gphash.collection import manifest as manifests
+from gphash.collection import sqlite
 from gphash.collection.conditions import Condition
 from gphash.collection.items import Items
 from gphash.collection.manifest import Manifest, PartFile
@@ -72,6 +74,7 @@ class Folder:
             stamp, manifest = manifests.mark(self.path), manifests.read(self.path)
             try:
                 items = Items.open(self.path / manifest.items, manifest.id, self.writable)
+                items.width = -(-manifest.n_bits // 8)
                 try:
                     if self._read(manifest, items):
                         self._stamp = stamp
@@ -97,7 +100,7 @@ class Folder:
             return False
         model, descriptor = self._load_model(manifest)
         index = HammingIndex(self._held(manifest), manifest.n_bits, manifest.fingerprint)
-        index.replace(changed, _packed(codes, manifest.n_bits), there)
+        index.replace(changed, _packed(codes, manifest.n_bits, items.path), there)
         self.manifest, self.items, self.index = manifest, items, index
         self.model, self.descriptor, self.name = model, descriptor, manifest.name
         self.pictures = None if manifest.pictures is None else (str(self.path), manifest.pictures)
@@ -137,7 +140,7 @@ class Folder:
 
     def _apply(self, changed: NDArray[np.int64], there: NDArray[np.int64], codes: list[bytes]) -> None:
         """Show changes of items in the index."""
-        self.index.replace(changed, _packed(codes, self.manifest.n_bits), there)
+        self.index.replace(changed, _packed(codes, self.manifest.n_bits, self.items.path), there)
         self._forget_filters()
 
     def nearest(
@@ -316,8 +319,11 @@ class Folder:
             )
 
 
-def _packed(codes: list[bytes], n_bits: int) -> NDArray[np.uint8]:
-    return np.frombuffer(b"".join(codes), np.uint8).reshape(len(codes), -(-n_bits // 8))
+def _packed(codes: list[bytes], n_bits: int, file: Path) -> NDArray[np.uint8]:
+    """Codes of a file, which the compiled search is going to trust."""
+    packed = np.frombuffer(b"".join(codes), np.uint8).reshape(len(codes), -(-n_bits // 8))
+    with sqlite.telling(file):
+        return packing.check_packed(packed, n_bits, "a code") if len(codes) else packed
 
 
 def write_part(folder: Path, name: str, buckets: bucketing.Buckets, n_bits: int, model: str) -> PartFile:

@@ -49,6 +49,8 @@ class Items:
         self._lock = threading.RLock()
         key = ("key",) if layout.keys == "text" else ()
         self._names = ("number", "code", "described", *key, *map(quoted, layout.values), "mark")
+        self._kinds = [str for _ in key] + [TYPES[layout.columns.get(name, "text")] for name in layout.values]
+        self.width = 0  # bytes of a code, if they are known
 
     @classmethod
     def create(cls, path: Path, layout: Layout, belongs: str) -> "Items":
@@ -182,7 +184,7 @@ class Items:
             for number, mark, *_ in found:
                 self._check(number, (number,), mark)
             there = [self._row(tuple(row)) for _, _, *row in found if row[0] is not None]
-        numbers = np.array([row[0] for row in found], np.int64)
+            numbers = np.array([row[0] for row in found], np.int64)
         return (
             max(last, after),
             numbers,
@@ -360,6 +362,9 @@ class Items:
     def _row(self, found: tuple[Any, ...]) -> Row:
         self._check(found[0], found[:-1], found[-1])
         number, code, described, *values = found[:-1]
+        right = (value is None or type(value) is kind for value, kind in zip(values, self._kinds, strict=True))
+        if type(code) is not bytes or self.width not in (0, len(code)) or not all(right):
+            raise FormatError(f"{str(self.path)!r} is damaged: {number!r} has values of other types; {AGAIN}")
         key = values.pop(0) if self.layout.keys == "text" else number
         pairs = zip(self.layout.values, values, strict=True)
         return Row(number, key, code, bool(described), {name: value for name, value in pairs if value is not None})
