@@ -1,10 +1,10 @@
 """Files are replaced as a whole, never over what is not ours, and what killed writers leave goes."""
 
+import errno
 import os
 import time
 import warnings
 
-import numpy as np
 import pytest
 
 from gphash import HammingIndex, files
@@ -78,16 +78,10 @@ def test_every_writer_sweeps(tmp_path):
         assert names(folder) == ["b"]
 
 
-def test_no_lock_is_left(tmp_path):
-    path = tmp_path / "a.index"
-    HammingIndex.build(np.zeros((2, 1), np.uint8)).save(path)
-    assert names(tmp_path) == ["a.index"]
-    with HammingIndex.open(path, writable=True) as index:
-        index.add(np.zeros((1, 1), np.uint8), [7])
-    assert names(tmp_path) == ["a.index"]
-    with HammingIndex.open(path, writable=True) as index, pytest.raises(RuntimeError, match="one writer"):
-        index.save(path) and HammingIndex.open(path, writable=True)
-    assert names(tmp_path) == ["a.index"]
+def test_a_full_disk_is_told_with_the_name_of_the_file(tmp_path):
+    with pytest.raises(OSError, match=r"No space left on device: '.*full'"), files.replacing(tmp_path / "full"):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert names(tmp_path) == []
 
 
 @pytest.mark.parametrize("kind", ["model", "index", "report"])

@@ -4,7 +4,7 @@ import pytest
 
 from tests.fuzz import targets
 
-FILES = {"checkpoint": 80, "items": 100, "journal": 100}
+FILES = {"checkpoint": 80, "items": 150, "manifest": 150}
 
 
 @pytest.mark.parametrize("kind", targets.KINDS)

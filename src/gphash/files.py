@@ -4,6 +4,7 @@ import contextlib
 import errno
 import functools
 import os
+import re
 import secrets
 import socket
 import stat
@@ -61,9 +62,11 @@ def replacing(path: str | os.PathLike[str], like: Path | None = None) -> Iterato
             if locks is None:  # Windows, where a file that is open stays where it is
                 file.close()
             os.replace(temporary, target)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno is not None and error.filename is None:
+            error.filename = os.fspath(path)  # a full disk does not say what was written
         raise
     sync_folder(target.parent)
 
@@ -126,6 +129,11 @@ def write_text(path: str | os.PathLike[str], text: str) -> Path:
 def readable(name: str) -> str:
     r"""A name as a text that can be shown and sent: what is no UTF-8 in it, a lone surrogate in Python, as \udcff."""
     return name.encode(errors="backslashreplace").decode()
+
+
+def named(text: str) -> str:
+    """The name that `readable` made readable."""
+    return re.sub(r"\\udc([89a-f][0-9a-f])", lambda found: chr(0xDC00 + int(found[1], 16)), text)
 
 
 def sync_folder(folder: Path) -> None:

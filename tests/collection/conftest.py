@@ -12,22 +12,23 @@ from tests.collection import sources
 def home(tmp_path_factory):
     """A folder with a model and a collection that nobody changes."""
     folder = tmp_path_factory.mktemp("collection")
-    sources.hasher().save(folder / "model.gph")
-    Collection.build(folder / "digits.index", folder / "model.gph", sources.of_digits()).close()
+    sources.hasher().save(folder / "digits.gph")
+    Collection.create(folder / "digits.gphash", folder / "digits.gph", sources.of_digits()).close()
     return folder
 
 
 @pytest.fixture(scope="package")
 def model(home):
-    return home / "model.gph"
+    return home / "digits.gph"
 
 
 @pytest.fixture(scope="package")
 def collection(home):
-    return Collection.open(home / "digits.index")
+    with Collection.open(home / "digits.gphash") as opened:
+        yield opened
 
 
 @pytest.fixture
 def copy(home, tmp_path):
     """The same collection, to be changed."""
-    return shutil.copytree(home, tmp_path / "copy") / "digits.index"
+    return shutil.copytree(home / "digits.gphash", tmp_path / "copy.gphash")

@@ -5,54 +5,79 @@ import json
 import os
 import shutil
 import sys
-import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from gphash import HammingIndex, container
-from gphash.collection import items, manifest
+from gphash.collection import building, manifest, showing
 from gphash.collection.collection import Collection
-from gphash.collection.records import NoPictureError, UnknownItemError
+from gphash.collection.items import Items
+from gphash.collection.records import NoPictureError
 from gphash.container import FormatError
 from gphash.data.descriptors.greys import Pixels
+from gphash.files import LockedError
 from gphash.functions.model import Model
-from gphash.index.storage import LockedError
-from gphash.server import answers
-from gphash.server.settings import ServiceSettings
 from tests.collection import sources
-from tests.collection.test_changes import KilledError, folder_of, killed
+from tests.collection.test_changes import names_in
 
 SOURCE = sources.of_digits()
 
 
-def items_of(path):
-    return path.with_name(path.name + ".items")
+class KilledError(BaseException):
+    """Stands for the end of the process."""
 
 
-def next_of(path):
-    return path.with_name(path.name + ".items.next")
+def killed(*_, **__):
+    raise KilledError
 
 
 def backwards():
-    """The same digits in another order, so that ids have other codes."""
+    """The same digits in another order, so that keys have other codes."""
     return sources.of_digits(X=SOURCE.X[::-1], y=SOURCE.y[::-1], images=SOURCE.images[::-1])
+
+
+def rewrite(path, **changes):
+    """Change the manifest, and seal it again."""
+    told = json.loads((path / manifest.NAME).read_text())
+    del told["checksum"]
+    told |= changes
+    (path / manifest.NAME).write_text(json.dumps(told | {"checksum": manifest._checksum(told)}))
 
 
 @pytest.fixture
 def folder(model, tmp_path):
-    """A collection of files, below the folder of the index."""
-    shutil.copy(model, tmp_path / "model.gph")
+    """A collection of files, beside their folder."""
     source = sources.folder_of_pictures(tmp_path / "bilder")
-    Collection.build(tmp_path / "bilder.index", tmp_path / "model.gph", source).close()
+    Collection.create(tmp_path / "bilder.gphash", model, source).close()
     return tmp_path
+
+
+def test_a_folder_has_these_files(home):
+    assert names_in(home / "digits.gphash") == ["collection.json", "items.sqlite", "model.gph", "parts/0000.index"]
+    told = manifest.read(home / "digits.gphash")
+    assert (told.name, told.n_bits, told.pictures, told.folded) == ("digits", 8, None, 0)
+    assert told.descriptor == Pixels((8, 8)).to_meta()
+    assert told.parts[0][2:] == (300, 0, 299)
+
+
+def test_a_folder_may_be_copied_moved_and_linked_to(copy, tmp_path):
+    with Collection.open(copy, writable=True) as collection:
+        collection.add(SOURCE.X[:1], {"title": ["new"]})
+    moved = shutil.move(copy, tmp_path / "moved")
+    (tmp_path / "link").symlink_to(moved)
+    archive = shutil.make_archive(str(tmp_path / "zipped"), "zip", moved)
+    shutil.unpack_archive(archive, tmp_path / "unzipped")
+    for place in ("moved", "link", "unzipped"):
+        with Collection.open(tmp_path / place, writable=True) as collection:
+            assert collection.item(300).values == {"title": "new"}
+            assert len(collection.search(SOURCE.X[0], 1000)) == 301
 
 
 def test_files_come_as_they_are_if_browsers_show_them(folder):
     source = sources.folder_of_pictures(folder / "bilder")
-    collection = Collection.open(folder / "bilder.index")
+    collection = Collection.open(folder / "bilder.gphash")
     assert collection.name == "bilder"
     types = [collection.picture(number).media_type for number in range(7)]
     assert types == [f"image/{kind}" for kind in ("png", "png", "jpeg", "gif", "webp", "png", "png")]
@@ -62,14 +87,15 @@ def test_files_come_as_they_are_if_browsers_show_them(folder):
             assert np.array_equal(np.asarray(Image.open(io.BytesIO(content)))[..., 0], SOURCE.images[number])
         else:
             assert content == path.read_bytes()
-    assert collection.query(id=7).probabilities is not None
+    assert collection.query(key=7).probabilities is not None
+    assert collection.item(7).values["name"] == os.path.relpath(source.images[7], folder / "bilder")
 
 
 def test_a_large_picture_is_shown_small_and_made_once(folder, monkeypatch):
     path = sources.folder_of_pictures(folder / "bilder").images[5]
     large = np.random.default_rng(0).integers(0, 256, (1500, 2500, 3), dtype=np.uint8)
     Image.fromarray(large).save(path)
-    collection = Collection.open(folder / "bilder.index")
+    collection = Collection.open(folder / "bilder.gphash")
     with pytest.raises(NoPictureError, match="allowed are at most 1000000"):
         collection.picture(5, max_pixels=1_000_000)
     content = collection.picture(5).content
@@ -82,40 +108,37 @@ def test_a_large_picture_is_shown_small_and_made_once(folder, monkeypatch):
 
 
 def test_pictures_elsewhere_are_shown_to_whoever_names_them(model, tmp_path):
-    (tmp_path / "indexes").mkdir()
-    path = tmp_path / "indexes" / "bilder.index"
+    (tmp_path / "collections").mkdir()
+    path = tmp_path / "collections" / "bilder.gphash"
     source = sources.folder_of_pictures(tmp_path / "bilder")
-    with Collection.build(path, model, source) as collection:  # the source has named them
+    with Collection.create(path, model, source) as collection:  # the source has named them
         assert collection.picture(6).content == source.images[6].read_bytes()
-    assert items.read(items_of(path)).folder == "../bilder"
+    assert manifest.read(path).pictures == "../../bilder"
     with Collection.open(path) as collection:
         assert collection.hidden_folder == tmp_path / "bilder"
         assert not collection.has_pictures
         assert not collection.item(6).has_picture
         with pytest.raises(NoPictureError, match="pictures="):
             collection.picture(6)
-        assert collection.query(id=6).probabilities is None
+        assert collection.query(key=6).probabilities is None
         with pytest.raises(ValueError, match="pictures="):
-            collection.search(collection.query(id=6), ranking="expected")
+            collection.search(collection.query(key=6), ranking="expected")
     with Collection.open(path, pictures=tmp_path / "bilder") as collection:
         assert collection.hidden_folder is None
         assert collection.picture(6).content == source.images[6].read_bytes()
-        assert collection.query(id=6).probabilities is not None
+        assert collection.query(key=6).probabilities is not None
     (tmp_path / "bilder").rename(tmp_path / "moved")
     assert Collection.open(path, pictures=tmp_path / "moved").picture(6).content.startswith(b"\x89PNG")
     with pytest.raises(ValueError, match=r"pictures=.*no folder"):
         Collection.open(path, pictures=tmp_path / "bilder")
 
 
-def test_an_index_from_anywhere_shows_nothing_but_what_came_with_it(folder, tmp_path_factory):
+def test_a_collection_from_anywhere_shows_nothing_but_what_came_with_it(folder, tmp_path_factory):
     private = tmp_path_factory.mktemp("private")
     shutil.move(folder / "bilder", private / "bilder")
-    target = private / "bilder"
-    stored = container.read(items_of(folder / "bilder.index"))
-    meta = stored.meta | {"folder": os.path.relpath(target, folder)}
-    container.write(items_of(folder / "bilder.index"), items.KIND, meta, stored.arrays)
-    collection = Collection.open(folder / "bilder.index")
-    assert collection.hidden_folder == target
+    rewrite(folder / "bilder.gphash", pictures=os.path.relpath(private / "bilder", folder / "bilder.gphash"))
+    collection = Collection.open(folder / "bilder.gphash")
+    assert collection.hidden_folder == private / "bilder"
     for number in range(30):
         with pytest.raises(NoPictureError):
             collection.picture(number)
@@ -125,10 +148,10 @@ def test_links_are_no_way_out(folder):
     moved = folder.with_name(folder.name + "-moved")
     (folder / "bilder").rename(moved)
     (folder / "bilder").symlink_to(moved)
-    assert Collection.open(folder / "bilder.index").hidden_folder == moved
+    assert Collection.open(folder / "bilder.gphash").hidden_folder == moved
     (folder / "bilder").unlink()
     moved.rename(folder / "bilder")
-    collection = Collection.open(folder / "bilder.index")
+    collection = Collection.open(folder / "bilder.gphash")
     assert collection.picture(6).content.startswith(b"\x89PNG")
     (folder / "bilder").rename(moved)  # once it is open
     (folder / "bilder").symlink_to(moved)
@@ -136,57 +159,8 @@ def test_links_are_no_way_out(folder):
         collection.picture(6)
 
 
-def test_pictures_described_in_another_way_are_refused(tmp_path):
-    kinds = [Pixels((8, 8)), Pixels((4, 16))]
-    sources.hasher().save(tmp_path / "model.gph", descriptor=kinds[0])
-    Collection.build(tmp_path / "a.index", tmp_path / "model.gph", sources.of_digits(descriptor=kinds[0])).close()
-    for known in (None, kinds[0]):
-        Collection.build(tmp_path / "b.index", tmp_path / "model.gph", sources.of_digits(descriptor=known)).close()
-    with pytest.raises(ValueError, match=r"digits.*4 × 16.*model\.gph.*8 × 8.*fit a model"):
-        Collection.build(tmp_path / "c.index", tmp_path / "model.gph", sources.of_digits(descriptor=kinds[1]))
-    assert not (tmp_path / "c.index").exists()
-    stored = container.read(items_of(tmp_path / "a.index"))
-    meta = stored.meta | {"descriptor": kinds[1].to_meta()}
-    container.write(items_of(tmp_path / "a.index"), items.KIND, meta, stored.arrays)
-    with pytest.raises(ValueError, match="4 × 16"):
-        Collection.open(tmp_path / "a.index")
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-def test_so_many_threads_encode(model, tmp_path, monkeypatch, threads):
-    seen = set()
-    encode = Model.encode
-    monkeypatch.setattr(Model, "encode", lambda self, X: seen.add(self.n_jobs) or encode(self, X))
-    Collection.build(tmp_path / "digits.index", model, SOURCE, n_jobs=threads).close()
-    assert seen == {threads}
-
-
-def test_an_absolute_folder_or_model_is_refused(folder):
-    stored = container.read(items_of(folder / "bilder.index"))
-    for change in ({"folder": str(folder / "bilder")}, {"model": str(folder / "model.gph")}):
-        container.write(items_of(folder / "bilder.index"), items.KIND, stored.meta | change, stored.arrays)
-        with pytest.raises(FormatError, match="must be relative to the index"):
-            Collection.open(folder / "bilder.index")
-
-
-def test_a_collection_may_be_moved_with_its_model_and_pictures(folder, tmp_path):
-    moved = tmp_path / "elsewhere"
-    moved.mkdir()
-    for name in ("bilder", "bilder.index", "bilder.index.items", "model.gph"):
-        shutil.move(folder / name, moved / name)
-    collection = Collection.open(moved / "bilder.index")
-    assert collection.picture(6).content.startswith(b"\x89PNG")
-    shutil.rmtree(moved / "bilder")
-    assert collection.query(id=6).probabilities is None
-    with pytest.raises(NoPictureError, match="any more"):
-        collection.picture(6)
-    collection = Collection.open(moved / "bilder.index")
-    assert not collection.item(6).has_picture
-    assert not collection.has_pictures
-
-
 def test_links_out_of_the_folder_are_refused(folder):
-    collection = Collection.open(folder / "bilder.index")
+    collection = Collection.open(folder / "bilder.gphash")
     path = sources.folder_of_pictures(folder / "bilder").images[6]
     secret = folder / "secret.png"
     path.rename(secret)
@@ -194,6 +168,8 @@ def test_links_out_of_the_folder_are_refused(folder):
     with pytest.raises(NoPictureError, match="leads out"):
         collection.picture(6)
     path.unlink()
+    with pytest.raises(NoPictureError, match="any more"):
+        collection.picture(6)
     path.mkdir()
     with pytest.raises(NoPictureError, match="no file"):
         collection.picture(6)
@@ -201,307 +177,32 @@ def test_links_out_of_the_folder_are_refused(folder):
     path.write_bytes(b"<script>alert(1)</script>")
     with pytest.raises(NoPictureError, match="cannot be read"):
         collection.picture(6)
+    assert collection.query(key=6).probabilities is None
 
 
 @pytest.mark.parametrize("name", ["../model.gph", "/etc/passwd", "a/../../model.gph", "a\0b", "..", "."])
 def test_names_never_lead_out_of_the_folder(folder, name):
     with pytest.raises(NoPictureError):
-        items.file_of(folder / "bilder", name)
+        showing._file_of(folder / "bilder", name)
+
+
+def test_a_picture_that_leads_out_of_its_folder_is_not_shown(model, tmp_path):
+    (tmp_path / "secret.png").write_bytes(sources.png_of(SOURCE.images[0]))
+    (tmp_path / "bilder").mkdir()
+    Collection.create(tmp_path / "a.gphash", model, SOURCE.X[:1], {"picture": ["../secret.png"]}).close()
+    collection = Collection.open(tmp_path / "a.gphash", pictures=tmp_path / "bilder")
+    with pytest.raises(NoPictureError, match="leads out"):
+        collection.picture(0)
 
 
 def test_a_source_of_files_outside_its_folder_is_refused(model, tmp_path):
     source = sources.folder_of_pictures(tmp_path / "bilder")
     (tmp_path / "other").mkdir()
     with pytest.raises(ValueError, match="not in the folder"):
-        Collection.build(tmp_path / "x.index", model, source._replace(folder=tmp_path / "other"))
-    assert not (tmp_path / "x.index").exists()
-    collection = Collection.build(tmp_path / "x.index", model, source._replace(folder=None))
+        Collection.create(tmp_path / "x.gphash", model, source._replace(folder=tmp_path / "other"))
+    assert not (tmp_path / "x.gphash").exists()
+    collection = Collection.create(tmp_path / "x.gphash", model, source._replace(folder=None))
     assert collection.picture(6).content == source.images[6].read_bytes()
-
-
-def test_the_model_may_be_elsewhere(copy, tmp_path):
-    copy.with_name("model.gph").rename(tmp_path / "moved.gph")
-    with pytest.raises(FileNotFoundError, match=r"model=.* is not there; give the file"):
-        Collection.open(copy)
-    assert len(Collection.open(copy, model=tmp_path / "moved.gph")) == 300
-
-
-@pytest.mark.parametrize("n_bits", [8, 12])
-def test_another_model_is_refused(copy, tmp_path, n_bits):
-    sources.hasher(n_bits, seed=1).save(tmp_path / "other.gph")
-    with pytest.raises(ValueError, match="build the index again"):
-        Collection.open(copy, model=tmp_path / "other.gph", writable=True)
-    Collection.open(copy, writable=True).close()  # the lock was given back
-    packed = np.zeros((5, 1), np.uint8)
-    HammingIndex.build(packed, n_bits=8).save(tmp_path / "plain.index")
-    if n_bits != 8:
-        with pytest.raises(ValueError, match="codes of 12 bits"):
-            Collection.open(tmp_path / "plain.index", model=tmp_path / "other.gph")
-
-
-def test_data_of_another_width_are_refused(model, tmp_path):
-    source = sources.of_digits(X=SOURCE.X[:, :10])
-    with pytest.raises(ValueError, match=r"has 10 features, and the model .* takes 64"):
-        Collection.build(tmp_path / "x.index", model, source)
-    with pytest.raises(ValueError, match="no rows"):
-        Collection.build(tmp_path / "x.index", model, sources.of_digits(0))
-    assert os.listdir(tmp_path) == []
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"y": np.full(300, 10)}, "goes from 10 to 10"),
-        ({"y": SOURCE.y[:10]}, "for 300 rows"),
-        ({"y": np.zeros((300, 2), np.uint8)}, "2 tags and source.classes 10"),
-        ({"images": SOURCE.images[:10]}, "10 pictures for 300 rows"),
-        ({"ids": np.zeros(300, np.int64)}, "give every id once"),
-    ],
-)
-def test_a_source_that_makes_no_sense_is_refused(model, tmp_path, changes, message):
-    with pytest.raises(ValueError, match=message):
-        Collection.build(tmp_path / "x.index", model, sources.of_digits(**changes))
-    assert not (tmp_path / "x.index").exists()
-
-
-def test_progress_is_told(model, tmp_path, monkeypatch):
-    monkeypatch.setattr("gphash.collection.manifest.ROWS", 100)
-    told = []
-    Collection.build(tmp_path / "x.index", model, SOURCE, progress=lambda *numbers: told.append(numbers))
-    assert told == [(100, 300), (200, 300), (300, 300)]
-
-
-def test_a_collection_replaces_another(copy, model):
-    with Collection.open(copy, writable=True) as collection:
-        collection.add(features=SOURCE.X[0], label="extra")
-    with pytest.raises(ValueError, match=r"1 item\(s\) that were added"):
-        Collection.build(copy, model, backwards())
-    assert Collection.open(copy).item(300).labels == ("extra",)
-    with Collection.build(copy, model, backwards(), discard_added=True) as collection:
-        assert len(collection) == 300
-        assert collection.item(0).labels == (SOURCE.classes[SOURCE.y[299]],)
-        assert "extra" not in collection.classes
-    assert os.listdir(folder_of(copy)) == []
-    assert not next_of(copy).exists()
-
-
-def test_an_index_that_is_being_written_is_not_replaced(copy, model):
-    with Collection.open(copy, writable=True) as collection:
-        with pytest.raises(LockedError):
-            Collection.build(copy, model, backwards())
-        collection.add(features=SOURCE.X[0], label="extra")
-    assert not next_of(copy).exists()
-    assert Collection.open(copy).item(300).labels == ("extra",)
-
-
-@pytest.mark.parametrize("name", ["model.gph", "digits.index.items", "foreign"])
-def test_what_is_no_index_is_not_replaced(copy, name):
-    path = copy.with_name(name)
-    if name == "foreign":
-        path.write_text("something of mine")
-    before = path.read_bytes()
-    with pytest.raises(FileExistsError, match="no index; give another name"):
-        Collection.build(path, copy.with_name("model.gph"), SOURCE)
-    assert path.read_bytes() == before
-
-
-def test_killed_before_the_index_took_its_place(copy, model, monkeypatch):
-    with monkeypatch.context() as patch:
-        patch.setattr(HammingIndex, "save", killed)
-        with pytest.raises(KilledError):
-            Collection.build(copy, model, backwards())
-    for writable in (False, True):
-        with Collection.open(copy, writable=writable) as collection:
-            assert collection.item(0).labels == (SOURCE.classes[SOURCE.y[0]],)
-    Collection.build(copy, model, backwards()).close()
-    assert not next_of(copy).exists()
-
-
-def test_killed_after_the_index_took_its_place(copy, model, monkeypatch):
-    with monkeypatch.context() as patch:
-        patch.setattr("gphash.collection.manifest.settle", killed)
-        with pytest.raises(KilledError):
-            Collection.build(copy, model, backwards())
-    for writable in (False, True, False):
-        with Collection.open(copy, writable=writable) as collection:
-            assert collection.item(0).labels == (SOURCE.classes[SOURCE.y[299]],)
-    assert not next_of(copy).exists()
-
-
-def test_a_build_that_fails_leaves_nothing_and_takes_nothing(copy, model, monkeypatch):
-    with monkeypatch.context() as patch:
-        patch.setattr("gphash.collection.manifest.settle", killed)
-        with pytest.raises(KilledError):
-            Collection.build(copy, model, backwards())
-    assert next_of(copy).exists()
-    # Those items still wait for their place; the next build must not take it from them.
-    with monkeypatch.context() as patch:
-        patch.setattr(HammingIndex, "save", killed)
-        with pytest.raises(KilledError):
-            Collection.build(copy, model, SOURCE)
-    assert not next_of(copy).exists()
-    assert Collection.open(copy).item(0).labels == (SOURCE.classes[SOURCE.y[299]],)
-
-
-def test_killed_as_the_index_took_its_place(copy, model, monkeypatch):
-    save = HammingIndex.save
-
-    def save_and_die(index, path):
-        save(index, path)
-        raise KilledError
-
-    with monkeypatch.context() as patch:
-        patch.setattr(HammingIndex, "save", save_and_die)
-        with pytest.raises(KilledError):
-            Collection.build(copy, model, backwards())
-    assert Collection.open(copy).item(0).labels == (SOURCE.classes[SOURCE.y[299]],)
-
-
-def test_two_builds_do_not_meet(copy, model, monkeypatch):
-    settle = manifest.settle
-
-    def build_meanwhile(path):
-        found = []
-        other = threading.Thread(target=lambda: found.append(outcome(lambda: Collection.build(copy, model, SOURCE))))
-        other.start()
-        other.join()
-        assert found == [LockedError]
-        settle(path)
-
-    def outcome(build):
-        try:
-            build().close()
-        except LockedError as error:
-            return type(error)
-
-    monkeypatch.setattr(manifest, "settle", build_meanwhile)
-    Collection.build(copy, model, backwards()).close()
-    monkeypatch.undo()
-    assert Collection.open(copy).item(0).labels == (SOURCE.classes[SOURCE.y[299]],)
-    with Collection.open(copy, writable=True) as collection:  # the lock was given back
-        assert len(collection) == 300
-
-
-def test_a_first_index_never_appears_without_its_items(model, tmp_path, monkeypatch):
-    path = tmp_path / "new.index"
-    with monkeypatch.context() as patch:
-        patch.setattr(HammingIndex, "save", killed)
-        with pytest.raises(KilledError):
-            Collection.build(path, model, SOURCE)
-    with pytest.raises(FileNotFoundError):
-        Collection.open(path)
-    with monkeypatch.context() as patch:
-        patch.setattr("gphash.collection.manifest.settle", killed)
-        with pytest.raises(KilledError):
-            Collection.build(path, model, SOURCE)
-    assert Collection.open(path).item(0).labels == (SOURCE.classes[SOURCE.y[0]],)
-
-
-def test_items_of_another_index_are_refused(copy, model, tmp_path):
-    Collection.build(tmp_path / "other.index", model, backwards()).close()
-    shutil.copy(items_of(tmp_path / "other.index"), items_of(copy))
-    for writable in (False, True):
-        with pytest.raises(FormatError, match=r"does not belong to the index .* other codes"):
-            Collection.open(copy, writable=writable)
-
-
-def test_items_of_other_ids_are_refused(copy, model, tmp_path):
-    Collection.build(tmp_path / "other.index", model, sources.of_digits(ids=np.arange(300) + 1000)).close()
-    shutil.copy(items_of(tmp_path / "other.index"), items_of(copy))
-    with pytest.raises(FormatError, match="knows none of the items"):
-        Collection.open(copy)
-
-
-def test_items_of_another_model_are_refused(copy, tmp_path):
-    sources.hasher(seed=1).save(tmp_path / "other.gph")
-    Collection.build(tmp_path / "other.index", tmp_path / "other.gph", SOURCE).close()
-    shutil.copy(items_of(tmp_path / "other.index"), items_of(copy))
-    with pytest.raises(FormatError, match="made with the model"):
-        Collection.open(copy)
-
-
-@pytest.mark.parametrize("place", [10, 200, -50])
-def test_damaged_items_are_refused(copy, place):
-    path = items_of(copy)
-    content = bytearray(path.read_bytes())
-    content[place] ^= 1
-    path.write_bytes(content)
-    with pytest.raises(FormatError, match=r"digits\.index\.items"):
-        Collection.open(copy)
-
-
-@pytest.mark.parametrize("content", [b"", b"foreign", b"\x89GPHASH\n"])
-def test_foreign_items_are_refused(copy, content):
-    items_of(copy).write_bytes(content)
-    with pytest.raises(FormatError, match=r"digits\.index\.items"):
-        Collection.open(copy)
-    shutil.copy(copy, items_of(copy))
-    with pytest.raises(FormatError, match="holds 'index'; it must hold 'items'"):
-        Collection.open(copy)
-
-
-@pytest.mark.parametrize(
-    ("meta", "arrays"),
-    [
-        ({"classes": ["0"]}, {}),
-        ({"classes": 3}, {}),
-        ({"descriptor": {"name": "other"}}, {}),
-        ({"folder": 3}, {}),
-        ({}, {"labels": np.zeros(299, np.int32)}),
-        ({}, {"labels": np.full(300, -2, np.int32)}),
-        ({}, {"tags": np.zeros((300, 3), np.uint8)}),
-        ({}, {"pixels": np.zeros((300, 8), np.uint8)}),
-        ({}, {"names": np.zeros(5, np.uint8)}),
-        ({"folder": "."}, {"names": np.zeros(5, np.uint8), "offsets": np.full(301, 9)}),
-        ({}, {"ids": np.zeros(300)}),
-    ],
-)
-def test_items_that_do_not_go_together_are_refused(copy, meta, arrays):
-    stored = container.read(items_of(copy))
-    container.write(items_of(copy), items.KIND, stored.meta | meta, stored.arrays | arrays)
-    with pytest.raises(FormatError, match=r"digits\.index\.items"):
-        Collection.open(copy)
-
-
-def test_items_without_their_fields_are_refused(copy):
-    container.write(items_of(copy), items.KIND, {}, {})
-    with pytest.raises(FormatError, match=r"items' cannot be used: the field .* is missing"):
-        Collection.open(copy)
-
-
-def test_an_index_that_is_not_there(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        Collection.open(tmp_path / "nothing.index")
-
-
-def test_records_of_a_collection_that_was_replaced_are_strays(copy, model):
-    with Collection.open(copy, writable=True) as collection:
-        collection.add(features=SOURCE.X[0], label="extra")
-    record = (folder_of(copy) / "300.item").read_bytes()
-    more = sources.of_digits(400)
-    Collection.build(copy, model, more, discard_added=True).close()
-    (folder_of(copy) / "300.item").write_bytes(record)
-    for writable in (False, True):
-        with Collection.open(copy, writable=writable) as collection:
-            assert collection.item(300).labels == (more.classes[more.y[300]],)
-    assert os.listdir(folder_of(copy)) == ["300.item"]  # whoever builds an index does without, opening deletes nothing
-
-
-def test_items_that_came_by_the_index_alone_are_unknown(copy):
-    with HammingIndex.open(copy, writable=True) as index:
-        index.add(index.items()[0][:1], [777])
-    with Collection.open(copy) as collection:
-        assert collection.item(777)[1:] == ((), collection.item(0).bits, False, None)
-        with pytest.raises(NoPictureError):
-            collection.picture(777)
-        with pytest.raises(UnknownItemError):
-            collection.item(778)
-
-
-def test_a_link_to_an_index_finds_what_is_beside_it(copy, tmp_path):
-    link = tmp_path / "link.index"
-    link.symlink_to(copy)
-    assert Collection.open(link).item(0).labels == (SOURCE.classes[SOURCE.y[0]],)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="names of files are texts elsewhere")
@@ -512,30 +213,241 @@ def test_names_that_are_no_utf8_are_shown_and_opened(model, tmp_path):
     source.images[6].rename(path)
     source.images[6] = path
     classes = (os.fsdecode(b"n\xfcll"), *source.classes[1:])
-    Collection.build(tmp_path / "bilder.index", model, source._replace(classes=classes)).close()
-    collection = Collection.open(tmp_path / "bilder.index")
-    shown = [
-        collection.name,
-        *collection.classes,
-        collection.item(6).name,
-        *(one.name for one in found_by(collection, 6)),
-    ]
+    Collection.create(tmp_path / "bilder.gphash", model, source._replace(classes=classes)).close()
+    collection = Collection.open(tmp_path / "bilder.gphash")
+    name = collection.item(6).values["name"]
+    shown = [collection.name, *collection.classes, name]
     assert "".join(shown).isprintable()
-    assert "caf" in collection.item(6).name
-    assert json.loads(answers.item(collection, 6))["name"] == collection.item(6).name
-    assert json.loads(answers.summary(collection, ServiceSettings()))["classes"][0] == collection.classes[0]
+    "".join(shown).encode()
+    assert "caf" in name
     assert collection.picture(6).content == path.read_bytes()
 
 
-def found_by(collection, number):
-    return collection.search(collection.query(id=number), 9)
+def test_pictures_described_in_another_way_are_refused(tmp_path):
+    kinds = [Pixels((8, 8)), Pixels((4, 16))]
+    sources.hasher().save(tmp_path / "model.gph", descriptor=kinds[0])
+    Collection.create(tmp_path / "a.gphash", tmp_path / "model.gph", sources.of_digits(descriptor=kinds[0])).close()
+    with pytest.raises(ValueError, match=r"digits.*4 × 16.*model\.gph.*8 × 8.*fit a model"):
+        Collection.create(tmp_path / "c.gphash", tmp_path / "model.gph", sources.of_digits(descriptor=kinds[1]))
+    assert not (tmp_path / "c.gphash").exists()
+    collection = Collection.open(tmp_path / "a.gphash", writable=True)
+    with pytest.raises(ValueError, match="4 × 16"):
+        collection.add(sources.of_digits(descriptor=kinds[1]))
 
 
-@pytest.mark.parametrize("suffix", [".items", ".items.next"])
-def test_a_foreign_file_beside_the_index_is_not_replaced(model, tmp_path, suffix):
-    shutil.copy(model, tmp_path / "model.gph")
-    (tmp_path / f"new.index{suffix}").write_text("precious")
-    with pytest.raises(FileExistsError, match="new.index" + suffix.replace(".", r"\.")):
-        Collection.build(tmp_path / "new.index", tmp_path / "model.gph", SOURCE)
-    assert (tmp_path / f"new.index{suffix}").read_text() == "precious"
-    assert not (tmp_path / "new.index").exists()
+@pytest.mark.parametrize("threads", [1, 2])
+def test_so_many_threads_encode(model, tmp_path, monkeypatch, threads):
+    seen = set()
+    encode = Model.encode
+    monkeypatch.setattr(Model, "encode", lambda self, X: seen.add(self.n_jobs) or encode(self, X))
+    Collection.create(tmp_path / "digits.gphash", model, SOURCE, n_jobs=threads).close()
+    assert seen == {threads}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"pictures": "/etc"}, "must be relative"),
+        ({"model": "/etc/passwd"}, "leads out of the folder"),
+        ({"model": "../model.gph"}, "leads out of the folder"),
+        ({"items": "../digits.gphash/items.sqlite"}, "leads out of the folder"),
+        ({"items": "parts/../../items.sqlite"}, "leads out of the folder"),
+        ({"model": "deep/in/model.gph"}, "leads out of the folder"),
+        ({"model": "items.sqlite"}, "not a gphash file"),
+        ({"items": "model.gph"}, "is damaged: file is not a database"),
+        ({"items": "other.sqlite"}, r"other\.sqlite' is missing"),
+        ({"model": "other.gph"}, r"other\.gph' is missing"),
+        ({"parts": [{"file": "../0", "fingerprint": "0" * 64, "n_items": 1, "first": 0, "last": 0}]}, "leads out"),
+        ({"parts": [{"file": "parts/0", "fingerprint": "0" * 64, "n_items": 1, "first": 0, "last": 0}]}, "is missing"),
+        ({"parts": 3}, "the field 'parts' is 3"),
+        ({"n_bits": 12}, "is not the model that made its codes"),
+        ({"fingerprint": "0" * 64}, "is not the model that made its codes"),
+        ({"id": "0" * 32}, r"items\.sqlite' belongs to another collection"),
+        ({"format": 2}, "has format 2, newer than 1: use a newer gphash"),
+        ({"format": 10**6, "new": 3}, "use a newer gphash"),
+        ({"format": 0}, "the field 'format' is 0"),
+        ({"folded": -1}, "the field 'folded' is -1"),
+        ({"descriptor": {"name": "other"}}, r"collection\.json'"),
+        ({"descriptor": Pixels((4, 4)).to_meta()}, "is not the model that made its codes"),
+        ({"colour": "red"}, "the field 'colour' is unknown"),
+    ],
+)
+def test_a_manifest_that_makes_no_sense_is_refused(copy, changes, message):
+    rewrite(copy, **changes)
+    before = names_in(copy)
+    for writable in (False, True):
+        with pytest.raises((FormatError, OSError, ValueError), match=message) as caught:
+            Collection.open(copy, writable=writable)
+        assert str(copy) in str(caught.value)
+    assert names_in(copy) == before
+
+
+def test_a_part_of_another_collection_is_refused(copy, model, tmp_path):
+    Collection.create(tmp_path / "other.gphash", model, backwards()).close()
+    shutil.copy(tmp_path / "other.gphash" / "parts" / "0000.index", copy / "parts" / "0000.index")
+    with Collection.open(copy) as collection:
+        for _ in range(2):
+            with pytest.raises(FormatError, match=r"0000\.index' is not the file that collection\.json names"):
+                collection.search(SOURCE.X[0])
+
+
+def test_items_of_another_collection_are_refused(copy, model, tmp_path):
+    Collection.create(tmp_path / "other.gphash", model, SOURCE).close()
+    shutil.copy(tmp_path / "other.gphash" / "items.sqlite", copy / "items.sqlite")
+    with pytest.raises(FormatError, match=r"items\.sqlite' belongs to another collection"):
+        Collection.open(copy)
+
+
+def test_another_model_is_refused(copy):
+    sources.hasher(seed=1).save(copy / "model.gph")
+    for writable in (False, True):
+        with pytest.raises(FormatError, match=r"collection\.json' cannot be used: 'model\.gph' is not the model"):
+            Collection.open(copy, writable=writable)
+
+
+def test_items_of_a_newer_format_are_refused(copy):
+    import sqlite3
+
+    connection = sqlite3.connect(copy / "items.sqlite")
+    connection.execute("PRAGMA user_version = 2")
+    connection.close()
+    with pytest.raises(FormatError, match=r"items\.sqlite' .* use a newer gphash"):
+        Collection.open(copy)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE TRIGGER more AFTER INSERT ON items BEGIN DELETE FROM items; END",
+        "CREATE VIEW more AS SELECT * FROM items",
+        "CREATE TABLE more (a)",
+        "DROP TABLE tags",
+        "DROP INDEX items_label",
+        "ALTER TABLE items ADD COLUMN more TEXT",
+        "ALTER TABLE items RENAME COLUMN title TO other",
+        "DELETE FROM state",
+        "INSERT INTO state SELECT * FROM state",
+        "UPDATE state SET layout = '[]'",
+        "UPDATE state SET layout = 'no JSON'",
+        """UPDATE state SET layout = '{"keys": "text", "columns": {}}'""",
+        """UPDATE state SET layout = '{"keys": "integer", "columns": []}'""",
+        """UPDATE state SET layout = '{"keys": "integer", "columns": {"a": "blob"}}'""",
+        "UPDATE state SET folded = 17",
+        "UPDATE state SET folded = 'x'",
+    ],
+)
+def test_items_with_other_tables_are_refused(copy, statement):
+    import sqlite3
+
+    connection = sqlite3.connect(copy / "items.sqlite", isolation_level=None)
+    connection.execute(statement)
+    connection.close()
+    for writable in (False, True):
+        with pytest.raises(FormatError, match=r"items\.sqlite' "):
+            Collection.open(copy, writable=writable)
+
+
+def test_where_there_is_no_collection(tmp_path, model):
+    with pytest.raises(FileNotFoundError, match=r"nothing' is not there; give the folder of a collection"):
+        Collection.open(tmp_path / "nothing")
+    with pytest.raises(FileNotFoundError, match=r"has no collection\.json"):
+        Collection.open(tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"digits\.gph' is a file; give the folder"):
+        Collection.open(model)
+
+
+def test_data_that_do_not_fit_are_refused(model, tmp_path):
+    for X in (SOURCE.X[:, :10], SOURCE.X[:0], SOURCE.X[0], np.full((2, 64), np.nan)):
+        with pytest.raises(ValueError, match=r"\[n, 64\]|NaN"):
+            Collection.create(tmp_path / "x.gphash", model, X)
+    for changes, message in [
+        ({"y": np.full(300, 10)}, "goes from 10 to 10"),
+        ({"y": SOURCE.y[:10]}, "for 300 rows"),
+        ({"ids": np.zeros(300, np.int64)}, "has 0 twice"),
+        ({"classes": ("a",) * 10}, "a name twice"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            Collection.create(tmp_path / "x.gphash", model, sources.of_digits(**changes))
+    with pytest.raises(ValueError, match="executor is given"):
+        Collection.create(tmp_path / "x.gphash", model, SOURCE, executor="tcp://127.0.0.1:1")
+    with pytest.raises(FileNotFoundError, match=r"model=.*is not there"):
+        Collection.create(tmp_path / "x.gphash", tmp_path / "no.gph", SOURCE)
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        Collection.create(tmp_path / "no" / "x.gphash", model, SOURCE)
+    assert os.listdir(tmp_path) == []
+
+
+def test_progress_is_told(model, tmp_path, monkeypatch):
+    monkeypatch.setattr(building, "ROWS", 100)
+    told = []
+    Collection.create(tmp_path / "x.gphash", model, SOURCE, progress=lambda *numbers: told.append(numbers)).close()
+    assert told == [(100, 300), (200, 300), (300, 300)]
+
+
+def test_a_collection_replaces_another_only_if_that_is_said(copy, model):
+    with pytest.raises(FileExistsError, match="replace=True"):
+        Collection.create(copy, model, backwards())
+    for source in (backwards(), SOURCE):
+        with Collection.create(copy, copy / manifest.read(copy).model, source, replace=True) as collection:
+            assert len(collection) == 300
+            assert collection.item(0).labels == (source.classes[source.y[0]],)
+        assert set(names_in(copy)) == manifest.read(copy).files
+
+
+@pytest.mark.parametrize("name", ["model.gph", "items.txt", "notes.txt", "parts/mine.jpg", "collection"])
+def test_a_folder_of_somebody_else_is_left_alone(model, tmp_path, name):
+    path = tmp_path / "mine"
+    (path / name).parent.mkdir(parents=True)
+    shutil.copy(model, path / name)
+    with pytest.raises(FileExistsError, match="has other files, such as"):
+        Collection.create(path, path / name, SOURCE, replace=True)
+    assert names_in(path) == [name]
+
+
+def test_a_file_is_not_replaced(model, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(FileExistsError, match="is a file"):
+        Collection.create(tmp_path / "file", model, SOURCE, replace=True)
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("thing", "name"), [(Items, "create"), (Items, "finish"), (manifest, "write"), (manifest, "sweep")], ids=str
+)
+@pytest.mark.parametrize("there", [True, False])
+def test_a_creation_that_fails_leaves_what_was_there(copy, model, tmp_path, monkeypatch, thing, name, there):
+    path = copy if there else tmp_path / "new.gphash"
+    before = names_in(copy)
+    with monkeypatch.context() as patch:
+        patch.setattr(thing, name, killed)
+        with pytest.raises(KilledError):
+            Collection.create(path, model, backwards(), replace=True)
+    if name == "sweep":  # as if it was killed, before anything was begun
+        assert names_in(copy) == before
+    elif there:
+        assert names_in(copy) == before
+        assert Collection.open(copy).item(0).labels == (SOURCE.classes[SOURCE.y[0]],)
+    else:
+        assert not path.exists()
+    Collection.create(path, model, backwards(), replace=True).close()
+    assert set(names_in(path)) == manifest.read(path).files
+
+
+def test_two_creations_do_not_meet(model, tmp_path):
+    path = tmp_path / "new.gphash"
+
+    def create(*_):
+        with pytest.raises(LockedError):
+            Collection.create(path, model, SOURCE)
+
+    with Collection.create(path, model, backwards(), progress=create) as collection:
+        assert collection.item(0).labels == (SOURCE.classes[SOURCE.y[299]],)
+
+
+def test_remote_file_systems_are_not_written_to(copy, monkeypatch):
+    monkeypatch.setattr(manifest, "file_system", lambda path: "nfs4")
+    with pytest.raises(OSError, match=r"network file system \(nfs4\)"):
+        Collection.open(copy, writable=True)
+    assert len(Collection.open(copy)) == 300
+    monkeypatch.undo()
+    assert manifest.file_system(Path("/proc")) == "proc"

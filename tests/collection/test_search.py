@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import gphash
-from gphash import HammingIndex
 from gphash.codes import packing
 from gphash.collection.collection import Collection
 from gphash.collection.records import NoPictureError, UnknownItemError
@@ -41,9 +39,9 @@ def oracle(collection, query, k, *, radius=None, label=None, expected=False):
 @pytest.mark.parametrize("k", [1, 7, 1000])
 def test_what_is_found_is_exact(collection, ranking, radius, label, k):
     query = collection.query(features=SOURCE.X[5])
-    found = collection.search(query, k, ranking=ranking, radius=radius, allowed=label)
+    found = collection.search(query, k, ranking=ranking, radius=radius, label=label)
     wanted = oracle(collection, query, k, radius=radius, label=label, expected=ranking == "expected")
-    assert [(neighbour.id, neighbour.distance) for neighbour in found] == wanted
+    assert [(neighbour.key, neighbour.distance) for neighbour in found] == wanted
 
 
 def test_an_item_is_what_the_source_said(collection):
@@ -65,29 +63,45 @@ def test_an_item_is_what_the_source_said(collection):
 
 
 def test_neighbours_say_whether_they_are_of_the_same_class(collection):
-    query = collection.query(id=17)
+    query = collection.query(key=17)
     assert query.labels == (SOURCE.classes[SOURCE.y[17]],)
     found = collection.search(query, 50)
     assert [neighbour.relevant for neighbour in found] == [
-        SOURCE.y[neighbour.id] == SOURCE.y[17] for neighbour in found
+        SOURCE.y[neighbour.key] == SOURCE.y[17] for neighbour in found
     ]
     unknown = collection.search(collection.query(features=SOURCE.X[17]), 50)
     assert {neighbour.relevant for neighbour in unknown} == {None}
-    assert [neighbour.id for neighbour in unknown] == [neighbour.id for neighbour in found]
+    assert [neighbour.key for neighbour in unknown if neighbour.key != 17] == [hit.key for hit in found][:49]
 
 
-def test_others_leaves_the_query_out_and_nothing_else(collection):
-    query = collection.query(id=17)
-    everything = [neighbour.id for neighbour in collection.search(query, 300)]
-    others = [neighbour.id for neighbour in collection.search(query, 300, others=True)]
-    assert others == [number for number in everything if number != 17]
+def test_an_item_that_is_the_query_is_left_out_and_nothing_else(collection):
+    query = collection.query(key=17)
+    everything = [neighbour.key for neighbour in collection.search(query._replace(key=None), 300)]
+    others = [neighbour.key for neighbour in collection.search(query, 300)]
+    assert others == [key for key in everything if key != 17]
     for k in (1, 5, 299):
-        assert [neighbour.id for neighbour in collection.search(query, k, others=True)] == others[:k]
+        assert [neighbour.key for neighbour in collection.search(query, k)] == others[:k]
 
 
-def test_a_picture_an_id_and_features_ask_the_same(collection):
+def test_rows_and_several_queries(collection):
+    queries = [collection.query(features=row) for row in SOURCE.X[:3]]
+    wanted = [collection.search(query, 5) for query in queries]
+    assert collection.search(queries, 5) == collection.search(SOURCE.X[:3], 5) == wanted
+    assert collection.search(SOURCE.X[0], 5) == wanted[0]
+    assert collection.search(SOURCE.X[:3].tolist(), 5) == wanted
+    found = collection.search(SOURCE.X[:3], 5, ranking="expected")
+    for hits, query in zip(found, queries, strict=True):
+        alone = collection.search(query, 5, ranking="expected")
+        assert [hit.key for hit in hits] == [hit.key for hit in alone]
+        assert [hit.distance for hit in hits] == pytest.approx([hit.distance for hit in alone], rel=1e-4)
+    for wrong in ([], np.zeros((2, 3)), np.zeros((0, 64)), np.zeros((1, 1, 64)), "abc"):
+        with pytest.raises((ValueError, TypeError), match="query"):
+            collection.search(wrong)
+
+
+def test_a_picture_a_key_and_features_ask_the_same(collection):
     by_features = collection.query(features=SOURCE.X[3])
-    by_id = collection.query(id=3)
+    by_id = collection.query(key=3)
     by_picture = collection.query(picture=sources.png_of(SOURCE.images[3]))
     by_code = collection.query(code=collection.item(3).bits)
     by_bytes = collection.query(code=by_features.code)
@@ -97,13 +111,13 @@ def test_a_picture_an_id_and_features_ask_the_same(collection):
     np.testing.assert_allclose(by_id.probabilities, by_features.probabilities, atol=0.05)
     np.testing.assert_allclose(by_picture.probabilities, by_id.probabilities, atol=1e-6)
     assert by_code.probabilities is None
-    assert (by_id.id, by_picture.id) == (3, None)
+    assert (by_id.key, by_picture.key) == (3, None)
 
 
 def test_a_picture_may_be_a_file(collection, tmp_path):
     path = tmp_path / "three.png"
     path.write_bytes(sources.png_of(SOURCE.images[3]))
-    assert collection.query(picture=path).code.tobytes() == collection.query(id=3).code.tobytes()
+    assert collection.query(picture=path).code.tobytes() == collection.query(key=3).code.tobytes()
 
 
 def test_encode_gives_codes_and_probabilities(collection):
@@ -116,7 +130,7 @@ def test_encode_gives_codes_and_probabilities(collection):
     ("asked", "message"),
     [
         ({}, "nothing given"),
-        ({"id": 1, "code": "00000000"}, "id and code given"),
+        ({"key": 1, "code": "00000000"}, "key and code given"),
         ({"features": [1.0, 2.0]}, r"shape \(2,\); give one row of 64"),
         ({"features": np.full(64, np.nan)}, "NaN or infinity"),
         ({"features": ["a"] * 64}, "dtype"),
@@ -124,7 +138,7 @@ def test_encode_gives_codes_and_probabilities(collection):
         ({"code": "0110000x"}, "give 8 zeros and ones"),
         ({"code": np.zeros(2, np.uint8)}, "2 bytes per code"),
         ({"code": np.zeros((2, 1), np.uint8)}, "2 rows"),
-        ({"id": True}, "id=True"),
+        ({"key": True}, "key=True"),
         ({"picture": b"no picture"}, "not a picture of a known format"),
     ],
 )
@@ -147,7 +161,7 @@ def test_the_width_of_many_rows_is_named_twice(collection):
         ({"k": 2.0}, r"k=2\.0"),
         ({"radius": -1}, "radius=-1"),
         ({"ranking": "other"}, "ranking='other'"),
-        ({"allowed": "cat"}, "allowed='cat' is no label of the collection; give one of '0'"),
+        ({"label": "cat"}, "label='cat' is no label of the collection; give one of '0'"),
         ({"ranking": "expected"}, "no probabilities"),
     ],
 )
@@ -158,7 +172,7 @@ def test_a_search_that_makes_no_sense_is_refused(collection, asked, message):
 
 @pytest.mark.parametrize("number", [300, -1, 2**63, -(2**80)])
 def test_an_item_that_is_not_there(collection, number):
-    for ask in (collection.item, collection.picture, lambda id: collection.query(id=id)):
+    for ask in (collection.item, collection.picture, lambda key: collection.query(key=key)):
         with pytest.raises(UnknownItemError, match=str(number)):
             ask(number)
 
@@ -172,13 +186,13 @@ def test_pixels_come_as_png(collection):
 def test_filters_of_few_labels_are_kept(model, tmp_path):
     names = tuple(f"class {number}" for number in range(40))
     source = sources.of_digits(y=np.arange(300) % 40, classes=names)
-    collection = Collection.build(tmp_path / "many.index", model, source)
+    collection = Collection.create(tmp_path / "many.gphash", model, source)
     query = collection.query(features=SOURCE.X[0])
     for _ in range(2):
         for number, name in enumerate(names):
-            found = collection.search(query, 300, allowed=name)
-            assert sorted(one.id for one in found) == list(range(number, 300, 40))
-    assert collection._filter.cache_info().currsize == 16
+            found = collection.search(query, 300, label=name)
+            assert sorted(one.key for one in found) == list(range(number, 300, 40))
+    assert collection._store._filter.cache_info().currsize == 16
 
 
 def test_buckets_count_labels(collection):
@@ -189,9 +203,9 @@ def test_buckets_count_labels(collection):
     for bucket in found:
         members = ids[(packed == packing.pack([[int(bit) for bit in bucket.bits]])).all(axis=1)]
         assert len(members) == bucket.size
-        assert set(bucket.ids) <= set(members.tolist())
-        assert len(bucket.ids) == min(3, bucket.size)
-        assert bucket.ids == sorted(bucket.ids)
+        assert set(bucket.keys) <= set(members.tolist())
+        assert len(bucket.keys) == min(3, bucket.size)
+        assert bucket.keys == sorted(bucket.keys)
         counts = np.bincount(SOURCE.y[members], minlength=10).tolist()
         wanted = {name: n for name, n in zip(SOURCE.classes, counts, strict=True) if n}
         assert bucket.labels == wanted
@@ -200,23 +214,23 @@ def test_buckets_count_labels(collection):
 
 
 def test_a_random_item_is_one_of_them(collection):
-    assert {collection.random_id(seed) for seed in range(50)} <= set(range(300))
-    assert collection.random_id(3) == collection.random_id(3)
+    assert {collection.random_key(seed) for seed in range(50)} <= set(range(300))
+    assert collection.random_key(3) == collection.random_key(3)
 
 
 def test_tags(model, tmp_path):
     source = sources.tagged()
-    collection = Collection.build(tmp_path / "tags.index", model, source)
+    collection = Collection.create(tmp_path / "tags.gphash", model, source)
     tags = source.y
     assert collection.item(0).labels == tuple(name for name, tag in zip(source.classes, tags[0], strict=True) if tag)
     row = int(np.flatnonzero(tags.sum(axis=1) == 3)[0]) if (tags.sum(axis=1) == 3).any() else 0
-    found = collection.search(collection.query(id=row), 300)
-    assert [neighbour.relevant for neighbour in found] == [bool((tags[n.id] & tags[row]).any()) for n in found]
+    found = collection.search(collection.query(key=row), 300)
+    assert [neighbour.relevant for neighbour in found] == [bool((tags[n.key] & tags[row]).any()) for n in found]
     # A query without tags has nothing to find.
     bare = int(np.flatnonzero(~tags.any(axis=1))[0])
-    assert {neighbour.relevant for neighbour in collection.search(collection.query(id=bare))} == {None}
-    only = collection.search(collection.query(id=row), 300, allowed="large")
-    assert sorted(neighbour.id for neighbour in only) == np.flatnonzero(tags[:, 1]).tolist()
+    assert {neighbour.relevant for neighbour in collection.search(collection.query(key=bare))} == {None}
+    only = collection.search(source.X[row], 300, label="large")
+    assert sorted(neighbour.key for neighbour in only) == np.flatnonzero(tags[:, 1]).tolist()
     (bucket, *_) = collection.buckets(1)
     packed, _ = collection.index.items()
     members = (packed == packing.pack([[int(bit) for bit in bucket.bits]])).all(axis=1)
@@ -226,79 +240,62 @@ def test_tags(model, tmp_path):
 
 def test_features_only(model, tmp_path):
     source = sources.of_digits(y=None, classes=(), images=None, descriptor=None)
-    collection = Collection.build(tmp_path / "bare.index", model, source)
+    collection = Collection.create(tmp_path / "bare.gphash", model, source)
     assert (collection.item(3).labels, collection.item(3).has_picture, collection.classes) == ((), False, ())
     assert not collection.has_pictures
     with pytest.raises(NoPictureError):
         collection.picture(3)
     with pytest.raises(ValueError, match="give features"):
         collection.query(picture=sources.png_of(SOURCE.images[3]))
-    query = collection.query(id=3)
+    query = collection.query(key=3)
     assert query.probabilities is None
     assert {neighbour.relevant for neighbour in collection.search(query)} == {None}
     with pytest.raises(ValueError, match="its items have none"):
-        collection.search(query, allowed="3")
+        collection.search(query, label="3")
     assert collection.buckets(1)[0].labels == {}
 
 
 def test_a_method_without_probabilities(tmp_path):
     LSH(n_bits=12, random_state=0).fit(SOURCE.X).save(tmp_path / "lsh.gph")
-    collection = Collection.build(tmp_path / "lsh.index", tmp_path / "lsh.gph", SOURCE)
-    query = collection.query(id=3)
+    collection = Collection.create(tmp_path / "lsh.gphash", tmp_path / "lsh.gph", SOURCE)
+    query = collection.query(key=3)
     assert query.probabilities is None
     assert collection.encode(SOURCE.X[:2])[1] is None
-    assert collection.search(query, 1)[0].distance == 0
+    assert collection.search(query._replace(key=None), 1)[0].distance == 0
     with pytest.raises(ValueError, match="lsh has none"):
         collection.search(query, ranking="expected")
 
 
-def test_ids_of_a_table_in_any_order(model, tmp_path):
+def test_keys_of_a_table_in_any_order(model, tmp_path):
     ids = np.random.default_rng(0).permutation(300).astype(np.int64) * 7 - 900
-    collection = Collection.build(tmp_path / "ids.index", model, sources.of_digits(ids=ids))
+    collection = Collection.create(tmp_path / "ids.gphash", model, sources.of_digits(ids=ids))
     for row in (0, 150, 299):
         assert collection.item(int(ids[row])).labels == (SOURCE.classes[SOURCE.y[row]],)
         picture = Image.open(io.BytesIO(collection.picture(int(ids[row])).content))
         assert np.array_equal(np.asarray(picture), SOURCE.images[row])
-    found = collection.search(collection.query(id=int(ids[0])), 300, allowed="3")
-    assert sorted(neighbour.id for neighbour in found) == sorted(ids[SOURCE.y == 3].tolist())
-
-
-def test_an_index_made_in_python(model, tmp_path):
-    hasher = gphash.load(model)
-    index = HammingIndex.build(hasher.encode(SOURCE.X), n_bits=8, model=hasher)
-    index.save(tmp_path / "plain.index")
-    with pytest.raises(ValueError, match="give the file of the model"):
-        Collection.open(tmp_path / "plain.index")
-    collection = Collection.open(tmp_path / "plain.index", model=model)
-    assert collection.name == "plain"
-    assert collection.item(3).labels == ()
-    assert collection.search(collection.query(id=3), 1)[0].distance == 0
-    assert collection.search(collection.query(features=SOURCE.X[3]), 1, ranking="expected")[0].labels == ()
+    found = collection.search(collection.query(key=int(ids[0])), 300, label="3")
+    assert sorted(neighbour.key for neighbour in found) == sorted(ids[SOURCE.y == 3].tolist())
 
 
 def test_an_empty_collection(copy):
     with Collection.open(copy, writable=True) as collection:
-        collection.index.remove(collection.index.ids)
-        assert collection.search(collection.query(features=SOURCE.X[0])) == []
-        assert collection.buckets() == []
-        with pytest.raises(UnknownItemError):
-            collection.random_id()
-        assert collection.add(features=SOURCE.X[0], label="0").id == 300
-
-
-def test_a_million_items_are_listed_by_bucket(model, tmp_path):
-    rng = np.random.default_rng(0)
-    packed = rng.integers(0, 256, (1_000_000, 1), dtype=np.uint8)
-    HammingIndex.build(packed, n_bits=8).save(tmp_path / "many.index")
-    collection = Collection.open(tmp_path / "many.index", model=model)
-    found = collection.buckets()
-    assert found[0].size == np.bincount(packed[:, 0]).max()
+        collection.remove(range(300))
+        for _ in range(2):
+            assert collection.search(collection.query(features=SOURCE.X[0])) == []
+            assert collection.search(collection.query(features=SOURCE.X[0]), where="key > ?", params=[3]) == []
+            assert (collection.buckets(), len(collection)) == ([], 0)
+            with pytest.raises(UnknownItemError):
+                collection.random_key()
+            collection.compact()
+    with Collection.open(copy, writable=True) as collection:
+        assert collection.add(SOURCE.X[:1], {"label": ["0"]}) == [300]
+        assert [hit.key for hit in collection.search(SOURCE.X[0])] == [300]
 
 
 def test_a_query_may_do_without_probabilities(collection):
-    for given in ({"id": 3}, {"features": SOURCE.X[5]}):
+    for given in ({"key": 3}, {"features": SOURCE.X[5]}):
         full, bare = collection.query(**given), collection.query(**given, certainty=False)
         assert full.probabilities is not None
         assert bare.probabilities is None
         np.testing.assert_array_equal(full.code, bare.code)
-        assert (full.id, full.labels) == (bare.id, bare.labels)
+        assert (full.key, full.labels) == (bare.key, bare.labels)

@@ -1,8 +1,6 @@
 """What a file says by its own bytes, read slowly and without the package."""
 
-import hashlib
 import itertools
-import struct
 
 import numpy as np
 
@@ -80,62 +78,6 @@ def items(parts):
         for id in ids[start:stop]:
             found[id] = [int(bit) for bit in text[:n_bits]]
     return found
-
-
-def records(content):
-    """Kind and payload of every record of a journal in its chain."""
-    chain, place, found = hashlib.sha256(content[:76]).digest(), 4096, []
-    while place + 44 <= len(content):
-        kind, length = struct.unpack_from("<IQ", content, place)
-        end = place + 12 + length
-        chain = hashlib.sha256(chain + content[place:end]).digest()
-        if content[end : end + 32] != chain:
-            break
-        found.append((kind, content[place + 12 : end]))
-        place = end + 32
-    return found
-
-
-def replayed(items, content, n_bits, index):
-    """What is left of an index after a journal, change by change."""
-    items, width = dict(items), -(-n_bits // 8)
-    length = int.from_bytes(index[8:16], "little")
-    demand(content[:12] == b"\x89GPHJRN\n" + struct.pack("<I", 1), "another format of journal")
-    demand(content[12:44].hex().encode() in index[: 16 + length], "a journal of another index")
-    for kind, payload in records(content):
-        count = int.from_bytes(payload[:8], "little")
-        demand(kind in (1, 2) and len(payload) == 8 + count * (8 + width * (kind == 1)), "a record that is none")
-        ids = np.frombuffer(payload, "<i8", count, 8).tolist()
-        for number, id in enumerate(ids):
-            demand((id in items) == (kind == 2), "an item that was added twice, or removed without being there")
-            if kind == 2:
-                del items[id]
-                continue
-            place = 8 + 8 * count + number * width
-            bits = np.unpackbits(np.frombuffer(payload[place : place + width], np.uint8))
-            demand(not bits[n_bits:].any(), "a code with spare bits")
-            items[id] = bits[:n_bits].tolist()
-    return items
-
-
-def labels(parts):
-    """Names of the labels or tags of every item by its id."""
-    meta, arrays = parts.header["meta"], parts.arrays
-    ids, classes = arrays["ids"].tolist(), meta["classes"]
-    demand(len(set(ids)) == len(ids), "repeated ids")
-    demand(len(set(classes)) == len(classes), "classes of the same name")
-    if "labels" in arrays:
-        return {id: () if n == -1 else (classes[n],) for id, n in zip(ids, arrays["labels"].tolist(), strict=True)}
-    if "tags" in arrays:
-        rows = zip(ids, arrays["tags"].tolist(), strict=True)
-        return {id: tuple(name for name, on in zip(classes, row, strict=True) if on) for id, row in rows}
-    return {}
-
-
-def pixels(parts, id):
-    """The pixels of an item; None if it has none."""
-    ids = parts.arrays["ids"].tolist()
-    return parts.arrays["pixels"][ids.index(id)] if "pixels" in parts.arrays and id in ids else None
 
 
 def same_but_for_sweeps(one, other):

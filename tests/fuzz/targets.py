@@ -1,14 +1,17 @@
 """Kinds of files to fuzz: how to make a small one, how to use one, and what it must answer by its own content."""
 
+import contextlib
 import hashlib
-import io
+import json
 import math
-import struct
+import sqlite3
+import tempfile
 import traceback
 import warnings
+import zlib
+from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
 import gphash
 from gphash import GPHasher, HammingIndex
@@ -130,139 +133,158 @@ class Indexes:
         check_searches(index, oracles.items(sealing.parse(content)), index.n_bits)
 
 
-class Journals:
-    """Journals of an index that is whole."""
+class Collections:
+    """Files of a small collection, one of which is spoilt; what it tells is what it was made with, or what it says."""
 
-    documented = ()
+    documented = (FileNotFoundError,)
 
-    def __init__(self, folder):
-        self.path, self.n_bits = folder / "fuzzed.index", 12
-        self.journal = folder / "fuzzed.index.journal"
-        HammingIndex.build(codes(0, 30), n_bits=self.n_bits).save(self.path)
-        self.index = self.path.read_bytes()
-        self.items = oracles.items(sealing.parse(self.index))
-        index = HammingIndex.open(self.path, writable=True)
-        index.add(codes(1, 6), range(100, 106))
-        index.remove([3, 101, 7])
-        index.add(codes(2, 2), [3, -(2**62)])
-        index.remove([104])
-        index._files.close()
-        self.base = self.journal.read_bytes()
-        self.records = oracles.records(self.base)
+    def __init__(self, folder, keys="texts"):
+        self.path, self.n = folder / "fuzzed.gphash", 30
+        whole = sources.of_digits(self.n + 4)
+        hasher = methods.METHODS.find("itq")(n_bits=12, random_state=0).fit(whole.X, whole.y)
+        said = {"title": [f"title {row}" for row in range(self.n)], "price": [row / 4 for row in range(self.n)]}
+        if keys == "texts":
+            said["key"] = [f"key {row}" for row in range(self.n)]
+            said["tags"] = [["a", "b"][: row % 3] for row in range(self.n)]
+        else:
+            said |= {"label": [["a", "b", None][row % 3] for row in range(self.n)]}
+        source = whole._replace(X=whole.X[: self.n], y=None, classes=(), images=whole.images[: self.n])
+        self.X = whole.X[:3]
+        with Collection.create(self.path, hasher, source, said, writable=True) as made:
+            more = {"title": ["late"] * 4} | ({"key": [f"late {row}" for row in range(4)]} if keys == "texts" else {})
+            added = made.add(whole.X[self.n :], more)
+            made.remove([added[1], made.item(added[0]).key])
+            made.remove(["key 3" if keys == "texts" else 3])
+        self.files = {file: file.read_bytes() for file in self.path.rglob("*") if file.is_file()}
+        self.known = self.told()
+
+    def restore(self):
+        """Put all files back."""
+        for file, content in self.files.items():
+            file.write_bytes(content)
+        for file in self.path.rglob("*"):
+            if file.is_file() and file not in self.files:
+                file.unlink()
+
+    def told(self):
+        """All that the collection tells: every item by its key, what is found, and pictures."""
+        with Collection.open(self.path) as collection:
+            rows = collection._store.items.all_rows()
+            items = {item.key: item for item in collection.items([row.key for row in rows])}
+            found = [[(hit.key, hit.bits, hit.distance) for hit in hits] for hits in collection.search(self.X, 100)]
+            for hits in (
+                collection.search(self.X[0], 50, where="price < ?", params=[5]),
+                collection.search(self.X[0], 50, label="a") if "a" in collection.classes else [],
+            ):
+                for hit in hits:
+                    demand(hit[:5] == items[hit.key], f"{hit.key!r} is another item where it is found")
+            for bucket in collection.buckets(3):
+                demand(set(bucket.keys) <= set(items), "a bucket has keys of nobody")
+            shown = {}
+            for key in list(items)[::7]:
+                try:
+                    shown[key] = collection.picture(key).content
+                except NoPictureError:
+                    shown[key] = None
+        return items, found, shown
+
+
+class Manifests(Collections):
+    """`collection.json`, with a checksum that fits."""
 
     def whole(self):
-        """The journal without any fault."""
-        return [self.base, seal_journal(self.base[:76], self.records, {}, b"")]
+        """The file without any fault."""
+        return [self.files[self.path / "collection.json"]]
 
     def spoil(self, rng):
-        """A journal with some faults, chained and sealed again."""
-        head, records = bytearray(self.base[:76]), [list(record) for record in self.records]
-        slot, tail = {}, b""
-        for _ in range(rng.choice([1, 1, 2, 3])):
-            way = int(rng.integers(10))
-            record = sealing.pick(rng, records) if records else [1, bytes(8)]
-            if way == 0:
-                head = bytearray(sealing.flipped(head, rng).ljust(76, b"\0")[:76])
-            elif way == 1:
-                record[0] = int(sealing.pick(rng, [0, 1, 2, 3, 2**31]))
-            elif way == 2:
-                record[1] = sealing.flipped(record[1], rng)
-            elif way == 3:
-                count = sealing.pick(rng, [0, 1, 2, 7, 2**31, 2**60, 2**61 + 1, 2**63, 2**64 - 1])
-                record[1] = count.to_bytes(8, "little") + record[1][8:]
-            elif way == 4 and records:
-                records.remove(record)
-            elif way == 5:
-                records.insert(int(rng.integers(len(records) + 1)), list(record))
-            elif way == 6:
-                rng.shuffle(records)
-            elif way == 7:
-                ids = np.array(sealing.pick(rng, [[0, 0], [5], [100, 101], [2**62], [102], [-1], []]), "<i8")
-                kind = int(rng.integers(1, 3))
-                some = codes(int(rng.integers(100)), len(ids)).tobytes() if kind == 1 else b""
-                if rng.random() < 0.3 and some:
-                    some = sealing.flipped(some, rng)
-                records.append([kind, len(ids).to_bytes(8, "little") + ids.tobytes() + some])
-            elif way == 8:
-                name = sealing.pick(rng, ["number", "length", "chain", "both"])
-                slot[name] = sealing.pick(rng, [0, 1, 2, 100, 4095, 4097, 2**32, 2**63, 2**64 - 1])
+        """A manifest with some faults."""
+        told = json.loads(self.whole()[0])
+        del told["checksum"]
+        for _ in range(rng.choice([1, 1, 2])):
+            if rng.random() < 0.1:
+                told["name"] = "another"  # which is no fault
             else:
-                tail = rng.bytes(int(rng.integers(200)))
-        return seal_journal(bytes(head), records, slot, tail, flip=rng if rng.random() < 0.1 else None)
+                sealing.spoil_tree(told, rng)
+        text = json.dumps(told | {"checksum": hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()})
+        return sealing.flipped(text.encode(), rng) if rng.random() < 0.1 else text.encode()
 
     def use(self, content):
-        """Open the index with it to be read, then to be written, change something, and open it once more."""
-        self.path.write_bytes(self.index)
-        self.journal.write_bytes(content)
-        index = HammingIndex.open(self.path)
-        expected = oracles.replayed(self.items, content, self.n_bits, self.index)
-        check_searches(index, expected, self.n_bits)
-        with HammingIndex.open(self.path, writable=True) as writer:
-            writer.add(codes(9, 1), [77_777])
-            writer.remove([77_777, 88_888])
-        check_searches(HammingIndex.open(self.path), expected, self.n_bits)
-        demand(sorted(one.name for one in self.path.parent.iterdir()) == ["fuzzed.index"], "files were left behind")
+        """Open the collection, and ask for everything."""
+        self.restore()
+        (self.path / "collection.json").write_bytes(content)
+        items, found, _ = self.told()
+        demand(items == self.known[0], "other items than those of the collection")
+        told, before = json.loads(content), json.loads(self.whole()[0])
+        if all(told[name] == before[name] for name in ("parts", "folded")):
+            demand(found == self.known[1], "other items are found")
+        for hits, known in zip(found, self.known[1], strict=True):  # of fewer parts, fewer are found
+            distances = {key: distance for key, _, distance in known}
+            demand(all(distances.get(key, distance) == distance for key, _, distance in hits), "another distance")
+            demand(all(items[key].bits == bits for key, bits, _ in hits), "an item is found with another code")
 
 
-class Items:
-    """Files of items, with labels and pixels, with tags, and with names of pictures."""
-
-    documented = (FileNotFoundError, PermissionError)
-
-    def __init__(self, folder):
-        self.path = folder / "fuzzed.index"
-        self.items = folder / "fuzzed.index.items"
-        whole = sources.of_digits(30)
-        model = folder / "fuzzed-model.gph"
-        methods.METHODS.find("itq")(n_bits=8, random_state=0).fit(whole.X, whole.y).save(model)
-        coloured = np.repeat(whole.images[..., None], 3, axis=3)
-        tags = np.stack([whole.y % 2 == 0, whole.y >= 5], axis=1).astype(np.uint8)
-        self.bases = []
-        for source in (
-            whole,
-            whole._replace(y=tags, classes=("even", "large"), images=coloured),
-            sources.folder_of_pictures(folder / "pictures"),
-        ):
-            Collection.build(self.path, model, source).close()
-            self.bases.append(sealing.parse(self.items.read_bytes()))
-        self.index = self.path.read_bytes()  # the same codes in all
-        self.known = oracles.items(sealing.parse(self.index))
+class ItemFiles(Collections):
+    """`items.sqlite`: bytes changed, or rows changed with marks that fit."""
 
     def whole(self):
-        """Files without any fault."""
-        return [sealing.seal(base) for base in self.bases]
+        """The file without any fault."""
+        return [self.files[self.path / "items.sqlite"]]
 
     def spoil(self, rng):
         """A file of items with some faults."""
-        return sealing.spoilt(sealing.pick(rng, self.bases), rng)
+        content = self.whole()[0]
+        if rng.random() < 0.4:
+            return sealing.flipped(content, rng)
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "items.sqlite"
+            file.write_bytes(content)
+            connection = sqlite3.connect(file, isolation_level=None)
+            for _ in range(rng.choice([1, 1, 2])):
+                with contextlib.suppress(sqlite3.Error, OverflowError):
+                    self._change(connection, rng)
+            connection.close()
+            return file.read_bytes()
+
+    def _change(self, connection, rng):
+        table = sealing.pick(rng, ["items", "items", "items", "pictures", "tags", "classes", "changes", "state"])
+        names = [name for _, name, *_ in connection.execute(f"PRAGMA table_info({table})")]
+        ((n,),) = connection.execute(f"SELECT count(*) FROM {table}")
+        first, place = names[0], int(rng.integers(max(n, 1)))
+        ((which,),) = connection.execute(f"SELECT {first} FROM {table} LIMIT 1 OFFSET {place}").fetchall() or [(None,)]
+        way, name = rng.random(), sealing.pick(rng, names)
+        strange = [None, 0, 1, -1, 2**62, -(2**63), 1e300, "", "x", "a;b", ";a;", b"", b"abc", b"\xff\xff", b"\0\0"]
+        if way < 0.1:
+            connection.execute(f"DELETE FROM {table} WHERE {first} = ?", (which,))
+        else:
+            connection.execute(f"UPDATE {table} SET {name} = ? WHERE {first} = ?", (sealing.pick(rng, strange), which))
+        if "mark" in names and name != "mark" and rng.random() < 0.6:  # seal it again
+            told = [one for one in names if one not in ("mark", "place")]
+            where = f"FROM {table} WHERE {first} = ?"
+            for row in connection.execute(f"SELECT {', '.join(told)} {where}", (which,)).fetchall():
+                mark = zlib.crc32(repr(row).encode())
+                connection.execute(f"UPDATE {table} SET mark = ? WHERE {first} = ?", (mark, which))
 
     def use(self, content):
-        """Open the collection, and ask for items, labels, pictures and neighbours."""
-        self.path.write_bytes(self.index)
-        self.items.write_bytes(content)
-        self.items.chmod(0o644)
-        with Collection.open(self.path) as collection:
-            labels = oracles.labels(sealing.parse(content))
-            for id in self.known:
-                demand(collection.item(id).labels == labels.get(id, ()), f"item {id} has other labels")
-            first = "".join(map(str, self.known[0]))
-            for name in collection.classes[:3]:
-                found = [
-                    (one.distance, one.id) for one in collection.search(collection.query(code=first), 5, allowed=name)
-                ]
-                some = {id: bits for id, bits in self.known.items() if name in labels.get(id, ())}
-                ranking = reference.hamming_ranking(list(some.values()), some, self.known[0]) if some else []
-                demand(found == ranking[:5], f"items with the label {name!r} are others")
-            for bucket in collection.buckets(3):
-                demand(sum(bucket.labels.values()) >= 0, "labels of a bucket cannot be counted")
-            for id in (0, 29):
-                try:
-                    shown = collection.picture(id).content
-                except NoPictureError:
-                    continue
-                pixels = oracles.pixels(sealing.parse(content), id)
-                same = pixels is None or np.array_equal(np.asarray(Image.open(io.BytesIO(shown))), pixels)
-                demand(same, f"item {id} has another picture")
+        """Open the collection, and ask for everything: what is told is what the file says, by its own rows."""
+        self.restore()
+        (self.path / "items.sqlite").write_bytes(content)
+        items, found, shown = self.told()
+        connection = sqlite3.connect(self.path / "items.sqlite")
+        connection.row_factory = sqlite3.Row
+        rows = {row["key"]: row for row in connection.execute("SELECT * FROM items")}
+        pictures = {row["number"] for row in connection.execute("SELECT number FROM pictures")}
+        connection.close()
+        demand(sorted(rows) == sorted(items), "other keys than those of the file")
+        for key, item in items.items():
+            row = rows[key]
+            told = {name: row[name] for name in ("title", "price", "text", "link") if row[name] is not None}
+            demand({name: item.values.get(name) for name in told} == told, f"{key!r} has other values")
+            bits = "".join(map(str, np.unpackbits(np.frombuffer(row["code"], np.uint8))[:12]))
+            demand(item.bits == bits, f"{key!r} has another code")
+        for hits in found:
+            demand(all(items[key].bits == bits for key, bits, _ in hits), "an item is found with another code")
+        for key, picture in shown.items():
+            demand(picture is None or rows[key]["number"] in pictures, "a picture of nobody")
 
 
 class Checkpoints:
@@ -330,8 +352,8 @@ class Checkpoints:
 KINDS = {
     "model": Models,
     "index": Indexes,
-    "items": Items,
-    "journal": Journals,
+    "manifest": Manifests,
+    "items": ItemFiles,
     "checkpoint": Checkpoints,
 }
 
@@ -348,25 +370,6 @@ def ids_of(seed, n):
     """Rows in order, shuffled numbers, or numbers far apart."""
     rng = np.random.default_rng(seed)
     return [np.arange(n), rng.permutation(n), rng.integers(-(2**62), 2**62, n)][seed % 3]
-
-
-def seal_journal(head, records, slot, tail, flip=None):
-    """A journal of some records; of the slot, what is given differs."""
-    chain = hashlib.sha256(head).digest()
-    body = b""
-    for kind, payload in records:
-        content = struct.pack("<IQ", kind % 2**32, len(payload)) + payload
-        if flip is not None:
-            content = sealing.flipped(content, flip)
-        chain = hashlib.sha256(chain + content).digest()
-        body += content + chain
-    number, length = slot.get("number", len(records)), slot.get("length", 4096 + len(body))
-    sealed = struct.pack("<QQ32s", number, length, hashlib.sha256(head).digest() if "chain" in slot else chain)
-    header = bytearray(4096)
-    header[: len(head) + 32] = head + hashlib.sha256(head).digest()
-    for place in (1024, 2048) if "both" in slot else (1024 + 1024 * (number % 2),):
-        header[place : place + len(sealed) + 32] = sealed + hashlib.sha256(sealed).digest()
-    return bytes(header) + body + tail
 
 
 def check_searches(index, items, n_bits):

@@ -48,7 +48,7 @@ def test_a_crafted_index_is_refused(tmp_path, change):
     write(tmp_path / "good")
     assert len(HammingIndex.open(tmp_path / "good")) == 3
     write(tmp_path / "bad.index", **change)
-    with pytest.raises(FormatError, match=r"bad\.index' cannot be used: .*; "):
+    with pytest.raises(FormatError, match=r"bad\.index' cannot be used: .*; make the file again"):
         HammingIndex.open(tmp_path / "bad.index")
 
 

@@ -85,8 +85,7 @@ def add(path: Place, data: Data, n_jobs: Threads = -1, data_dir: DataDir = None,
         source = options.read(data, data_dir, n_jobs, descriptor, roles)
         options.check_rows(collection.model.n_features, descriptor, options.hidden(path), source)
         if collection.layout.keys == "text" and source.ids is not None:  # a file of texts that all look like numbers
-            keys = list(map(str, source.ids.tolist()))
-            source = source._replace(ids=None, columns={"key": keys, **source.columns})
+            source = source._replace(ids=None, columns={"key": list(map(str, source.ids.tolist())), **source.columns})
         keys = collection.add(source)
         told = {"collection": options.hidden(path), "added": len(keys), "items": len(collection), "keys": keys}
     shown.answer(told, "added {added:,} items to {collection}, which has {items:,} now")

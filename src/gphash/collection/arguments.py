@@ -9,8 +9,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from gphash.codes import packing
 from gphash.collection import conditions
-from gphash.collection.items import Layout
 from gphash.collection.records import Query, code_of
+from gphash.collection.rows import Layout
 from gphash.functions.model import Model
 from gphash.index.rankings import RANKINGS
 
@@ -29,6 +29,23 @@ def condition(where: str | None, params: Sequence[Any], layout: Layout) -> condi
     if params:
         raise ValueError(f"params={params!r}, but where=None; give the condition that they belong to.")
     return None
+
+
+def queries(given: Any, ranking: str, collection: Any) -> list[Query]:
+    """Queries, or rows [n, d] or [d] as queries."""
+    model: Model = collection.model
+    uncertain = RANKINGS.find(ranking, "ranking").needs == "probabilities"
+    if isinstance(given, list) and given and isinstance(given[0], Query):
+        for each in given:
+            check_ranking(ranking, each, model, collection.hidden_folder)
+        return given
+    rows = model.check_rows(given if np.ndim(given) == 2 else np.asarray(given)[None], "query")
+    if not uncertain:
+        return [Query(code, None) for code in model.encode(rows)]
+    packed, chances = collection.encode(rows)
+    if chances is None:
+        raise ValueError(f"ranking={ranking!r}, but {model.method} has no probabilities; give 'hamming'.")
+    return [Query(*pair) for pair in zip(packed, chances, strict=True)]
 
 
 def check_ranking(ranking: str, query: Query, model: Model, hidden_folder: Path | None) -> None:

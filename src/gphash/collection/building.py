@@ -14,8 +14,9 @@ from gphash import files
 from gphash.collection import bulk, columns, folder
 from gphash.collection import manifest as manifests
 from gphash.collection.columns import Columns
-from gphash.collection.items import Items, Layout
+from gphash.collection.items import Items
 from gphash.collection.manifest import Manifest, PartFile
+from gphash.collection.rows import Layout
 from gphash.collection.stores import Location
 from gphash.data import pictures
 from gphash.data.blocks import FolderTable, open_folder
@@ -111,7 +112,8 @@ class Making(NamedTuple):
         home = material.home
         beside = None if home is None else Path(os.path.relpath(os.path.realpath(home), self.place)).as_posix()
         meta = None if material.descriptor is None else material.descriptor.to_meta()
-        name, belongs = manifests.free_name(self.place, "items", ".sqlite"), secrets.token_hex(16)
+        name, belongs = manifests.free_name(self.before, "items", ".sqlite"), secrets.token_hex(16)
+        (self.place / name).unlink(missing_ok=True)  # of one that was interrupted
         items = Items.create(self.place / name, layout or material.columns.layout, belongs)
         try:
             _fill(items, material.columns, codes, described)
@@ -131,12 +133,12 @@ class Making(NamedTuple):
 def making(target: Path, replace: bool, resumable: bool = False) -> Iterator[Making]:
     """Make a collection in a folder that nobody else writes to; until it is finished, an old one stays as it is."""
     check_target(target, replace)
-    with _place(target), manifests.locked(target):
+    with _place(target):
         before = manifests.read(target) if manifests.is_collection(target) else None
         if not resumable:
             manifests.sweep(target, before)
         try:
-            yield Making(target, manifests.free_name(target, "model", ".gph"), before)
+            yield Making(target, manifests.free_name(before, "model", ".gph"), before)
         except BaseException:
             if not resumable or not bulk.has_plan(target / manifests.PARTS):
                 with contextlib.suppress(OSError):
@@ -154,26 +156,29 @@ def check_target(target: Path, replace: bool) -> None:
         raise FileExistsError(
             f"{str(target)!r} is a collection already; give another name, or allow to replace it: replace=True."
         )
-    if target.is_dir() and not manifests.is_collection(target):
-        ours = ("model", "items", manifests.PARTS, files.PREFIX)
-        if foreign := sorted(path.name for path in target.iterdir() if not path.name.startswith(ours)):
-            raise FileExistsError(
-                f"{str(target)!r} has other files, such as {foreign[0]!r}; give a new or an empty folder."
-            )
+    ours = manifests.is_collection(target) or (target / manifests.UNFINISHED).exists()
+    if target.is_dir() and not ours and (foreign := sorted(path.name for path in target.iterdir())):
+        raise FileExistsError(
+            f"{str(target)!r} has other files, such as {foreign[0]!r}; give a new or an empty folder."
+        )
 
 
 @contextlib.contextmanager
 def _place(target: Path) -> Iterator[None]:
-    """The folder; if it is new and nothing gets into it, it goes again."""
+    """The folder, locked; if it is new and nothing gets into it, it goes again."""
     target.mkdir(exist_ok=True)
-    (target / manifests.PARTS).mkdir(exist_ok=True)
-    try:
-        yield
-    except BaseException:
-        with contextlib.suppress(OSError):
-            (target / manifests.PARTS).rmdir()
-            target.rmdir()
-        raise
+    with manifests.locked(target):
+        if not manifests.is_collection(target):
+            (target / manifests.UNFINISHED).touch()
+        (target / manifests.PARTS).mkdir(exist_ok=True)
+        try:
+            yield
+        except BaseException:
+            with contextlib.suppress(OSError):
+                (target / manifests.PARTS).rmdir()
+                (target / manifests.UNFINISHED).unlink(missing_ok=True)
+                target.rmdir()
+            raise
 
 
 def put_model(model: Any, target: Path, n_jobs: int | None = -1) -> Model:
@@ -201,7 +206,8 @@ def _material(X: Any, items: Any, target: Path, model: Model) -> tuple[Material,
     if X.images is not None and not isinstance(X.images, np.ndarray):
         home = Path(os.path.abspath(X.folder or os.path.commonpath([os.path.dirname(path) for path in X.images])))
     name = Path(X.name).name or X.name
-    return Material(name, told, X.classes or _classes(told), X.descriptor, X.images, home), X.X
+    named = tuple(map(files.readable, X.classes)) or _classes(told)
+    return Material(name, told, named, X.descriptor, X.images, home), X.X
 
 
 def said(source: Source, items: Any) -> dict[str, Any]:
@@ -233,6 +239,7 @@ def _labels(y: NDArray[Any] | None, classes: tuple[str, ...], n_rows: int) -> di
     """Labels or tags as columns."""
     if y is None:
         return {}
+    classes = tuple(map(files.readable, classes))
     if len(set(classes)) < len(classes):
         raise ValueError("classes has a name twice; give every class its own name.")
     if len(y) != n_rows or y.ndim not in (1, 2):
@@ -260,7 +267,7 @@ def _names(paths: Sequence[Path], home: Path | None) -> list[str]:
     for path in whole:
         if not Path(path).is_relative_to(root):
             raise ValueError(f"images has {path!r}, which is not in the folder {root!r}.")
-    return [os.path.relpath(path, root) for path in whole]
+    return [files.readable(os.path.relpath(path, root)) for path in whole]
 
 
 def _encode(

@@ -1,9 +1,6 @@
 """`Collection`: things to search in, and what is known of them."""
 
-import contextlib
-from collections.abc import Collection as Several
 from collections.abc import Iterable, Sequence
-from itertools import repeat
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -12,20 +9,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from gphash.arrays import Floats
 from gphash.codes import packing
-from gphash.collection import arguments, building, columns, conditions, showing
-from gphash.collection.items import Key, Layout, NewRow, Row
-from gphash.collection.records import Bucket, Hit, Item, Picture, Query, UnknownItemError, bits_of
+from gphash.collection import adding, arguments, building, columns, conditions, showing
+from gphash.collection.records import Bucket, Hit, Item, Picture, Query, UnknownItemError, bits_of, is_relevant
+from gphash.collection.rows import Key, Layout, Row
 from gphash.collection.stores import Location, Store, open_store
 from gphash.data import pictures
 from gphash.data.dataset import Progress
-from gphash.data.descriptors import descriptor as descriptors
-from gphash.data.sources import Source
+from gphash.data.descriptors.descriptor import Descriptor
 from gphash.functions.model import Model
-from gphash.index.rankings import RANKINGS
 
 T = TypeVar("T")
-
-CACHED = 100_000  # items that are kept at hand
 
 
 class Collection:
@@ -37,12 +30,7 @@ class Collection:
 
     def __init__(self, store: Store, pictures_from: Path | None = None) -> None:
         self._store = store
-        self.model: Model = store.model
-        self.descriptor = store.descriptor
-        self.name = store.name
         self._shown = showing.Shown(store, pictures_from)
-        self._cache: dict[int, tuple[Row, Item]] = {}
-        self._cached = -1
 
     @classmethod
     def create(
@@ -131,6 +119,21 @@ class Collection:
     def index(self) -> Any:
         """The index of the codes, in which items have numbers."""
         return self._store.index
+
+    @property
+    def name(self) -> str:
+        """The name that it was made with."""
+        return self._store.name
+
+    @property
+    def model(self) -> Model:
+        """The model that made the codes."""
+        return self._store.model
+
+    @property
+    def descriptor(self) -> Descriptor | None:
+        """How pictures become rows, if they do."""
+        return self._store.descriptor
 
     @property
     def n_bits(self) -> int:
@@ -273,6 +276,7 @@ class Collection:
         list of Hit
             Or, for several queries or rows, such a list for each.
         """
+        self._store.refresh()  # another model may have made it anew
         k = arguments.whole("k", k, 1)
         radius = None if radius is None else arguments.whole("radius", radius, 0)
         if label is not None:
@@ -280,23 +284,9 @@ class Collection:
         condition = arguments.condition(where, params, self.layout)
         several = isinstance(query, list) and bool(query) and isinstance(query[0], Query)
         one = isinstance(query, Query) or (not several and np.ndim(query) == 1)  # type: ignore[arg-type]
-        queries = self._queries(query if several or not isinstance(query, Query) else [query], ranking)
+        queries = arguments.queries([query] if isinstance(query, Query) else query, ranking, self)
         found = self._store.steady(lambda: self._find(queries, k, condition, label, ranking, radius))
         return found[0] if one else found
-
-    def _queries(self, query: Any, ranking: str) -> list[Query]:
-        uncertain = RANKINGS.find(ranking, "ranking").needs == "probabilities"
-        if isinstance(query, list) and query and isinstance(query[0], Query):
-            for each in query:
-                arguments.check_ranking(ranking, each, self.model, self.hidden_folder)
-            return query
-        rows = self.model.check_rows(query if np.ndim(query) == 2 else np.asarray(query)[None], "query")
-        if not uncertain:
-            return [Query(code, None) for code in self.model.encode(rows)]
-        packed, chances = self.encode(rows)
-        if chances is None:
-            raise ValueError(f"ranking={ranking!r}, but {self.model.method} has no probabilities; give 'hamming'.")
-        return [Query(*pair) for pair in zip(packed, chances, strict=True)]
 
     def _find(
         self,
@@ -309,14 +299,16 @@ class Collection:
     ) -> list[list[Hit]]:
         more = k + any(query.key is not None for query in queries)
         found = self._store.nearest(queries, more, ranking, radius, condition, label)
-        seen = self._seen({number for numbers, _ in found for number in numbers})
+        seen = self._shown.items({number for numbers, _ in found for number in numbers})
         answer = []
         for query, (numbers, costs) in zip(queries, found, strict=True):
             hits = []
             for number, cost in zip(numbers, costs, strict=True):
                 row, item = seen[number]  # a KeyError if it was removed meanwhile
+                if label is not None and label not in row.labels:
+                    raise KeyError(number)
                 if query.key is None or item.key != query.key:
-                    hits.append(Hit(*item, cost, _is_relevant(query.labels, row)))
+                    hits.append(Hit(*item, cost, is_relevant(query.labels, row)))
             answer.append(hits[:k])
         return answer
 
@@ -328,8 +320,11 @@ class Collection:
 
         def read() -> list[Item]:
             numbers = self._numbers(asked)
-            seen = self._seen(numbers)
-            return [seen[number][1] for number in numbers]
+            seen = self._shown.items(numbers)
+            found = [seen[number][1] for number in numbers]
+            if [item.key for item in found] != asked:
+                raise KeyError(asked)
+            return found
 
         return self._store.steady(read)
 
@@ -393,29 +388,9 @@ class Collection:
         max_pixels
             A larger picture is refused.
         """
-        contents, described = list(pictures_of or ()), X is None
-        if isinstance(X, Source):
-            descriptors.check_same(self.model.descriptor, X.descriptor, self.name, X.name)
-            contents, described = building.pictures_of(X), X.images is not None
-            X, items = X.X, building.said(X, items)
-        if X is None and (not contents or None in contents):
-            raise ValueError("X=None, and not every item has a picture; give rows, or a picture for each.")
-        for one in contents:
-            if one is not None and X is not None:
-                pictures.check(one, max_pixels)
-        if X is None:
-            X = np.stack([self.describe(one, max_pixels=max_pixels) for one in contents if one is not None])
-        codes = [code.tobytes() for code in self.encode(X)[0]]
-        contents = contents or [None] * len(codes)
-        if len(contents) != len(codes):
-            raise ValueError(f"pictures_of has {len(contents)} entries for {len(codes)} rows; give one for each.")
-        told = columns.fit(columns.read(items, len(codes)), self.layout)
-        made = [
-            NewRow(key, code, described, {name: cells[place] for name, cells in told.values.items()})
-            for place, (key, code) in enumerate(zip(told.keys or repeat(None), codes, strict=False))
-        ]
-        numbers = self._store.add(made, contents)
-        return list(numbers) if told.keys is None else told.keys
+        rows, contents = adding.prepare(self, X, items, pictures_of, max_pixels)
+        numbers = self._store.add(rows, contents)
+        return [number if row.key is None else row.key for number, row in zip(numbers, rows, strict=True)]
 
     def remove(self, keys: Iterable[Key]) -> None:
         """Remove items, all of them or none; an UnknownItemError names a key that is not there."""
@@ -437,29 +412,13 @@ class Collection:
         return [numbers[key] for key in keys]
 
     def _row(self, key: Key) -> Row:
-        number = self._numbers([columns.check_key(key, self.layout)])[0]
-        with contextlib.suppress(KeyError):
-            return self._store.items.rows([number])[number]
-        raise UnknownItemError(f"there is no item {key!r}.")
+        asked = columns.check_key(key, self.layout)
 
-    def _seen(self, numbers: Several[int]) -> dict[int, tuple[Row, Item]]:
-        """Items as they are stored, and as they are handed out; those that are often found are kept at hand."""
-        # A new dict after every change: what another thread has read before it must not get into it.
-        if self._cached != self._store.n_changes or len(self._cache) > CACHED:
-            self._cached, self._cache = self._store.n_changes, {}
-        cache = self._cache
-        if missing := [number for number in numbers if number not in cache]:
-            rows = self._store.items.rows(missing)
-            packed = np.frombuffer(b"".join(row.code for row in rows.values()), np.uint8)
-            bits = bits_of(packed.reshape(len(rows), -1), self.n_bits) if rows else []
-            pictured = self._shown.pictured(rows)
-            for (number, row), text in zip(rows.items(), bits, strict=True):
-                cache[number] = row, Item(row.key, row.labels, text, number in pictured, showing.values(row))
-        return cache
+        def read() -> Row:
+            number = self._numbers([asked])[0]
+            row = self._store.items.rows([number])[number]
+            if row.key != asked:
+                raise KeyError(asked)
+            return row
 
-
-def _is_relevant(labels: tuple[str, ...], row: Row) -> bool | None:
-    """Whether an item has a label in common with a query; None if that is unknown."""
-    if not labels or (not row.labels and "tags" not in row.values):
-        return None
-    return not set(labels).isdisjoint(row.labels)
+        return self._store.steady(read)

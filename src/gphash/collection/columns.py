@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gphash.collection.items import OWN, SAID, Key, Layout, Value
+from gphash.collection.rows import OWN, SAID, Key, Layout, Value
 
 LONGEST_LABEL, LONGEST_NAME = 256, 63
 LARGEST = 2**63 - 1
@@ -29,12 +29,12 @@ class Columns(NamedTuple):
 
 def read(items: Any, n_rows: int) -> Columns:
     """Check and convert what is said of so many items."""
-    given = dict(lists(items, n_rows))
+    given: dict[Any, Sequence[Any]] = dict(lists(items, n_rows))
     folded: set[str] = set()
     for name, cells in given.items():
-        if not str(name).isprintable() or not 1 <= len(name.encode()) <= LONGEST_NAME:
+        if not isinstance(name, str) or not name.isprintable() or not 1 <= len(name.encode()) <= LONGEST_NAME:
             raise ValueError(f"items has a column {name!r}; give names of 1 to {LONGEST_NAME} printable letters.")
-        if name.casefold() in folded or (name.casefold() in OWN and name != "key"):
+        if name.casefold() in folded or (name.casefold() in (*OWN, *SAID) and name not in ("key", *SAID)):
             raise ValueError(f"items has a column {name!r}, a name that is taken; rename it.")
         folded.add(name.casefold())
         if len(cells) != n_rows:
@@ -193,7 +193,8 @@ def _type(name: str, cells: Sequence[Value]) -> str:
 
 
 def _typed(cells: Sequence[Value], kind: str) -> list[Value]:
-    return list(cells) if kind != "real" else [None if cell is None else float(cell) for cell in cells]
+    # Databases know no −0.0.
+    return list(cells) if kind != "real" else [None if cell is None else float(cell) + 0.0 for cell in cells]
 
 
 def _keys(cells: list[Value]) -> list[Key]:

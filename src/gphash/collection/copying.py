@@ -7,7 +7,7 @@ import numpy as np
 from gphash.collection import building, database, folder
 from gphash.collection import manifest as manifests
 from gphash.collection.columns import Columns
-from gphash.collection.items import Row
+from gphash.collection.rows import Row
 from gphash.collection.stores import Location
 from gphash.data.dataset import Progress
 from gphash.index import buckets as bucketing
@@ -19,7 +19,7 @@ def to_database(source: Location, address: str, progress: Progress | None = None
     Pictures in a folder that the collection names stay where they are, and are not shown from the database. What others
     change meanwhile is not copied.
     """
-    with folder.Folder.open(source, writable=False) as opened, opened.items.moment():
+    with folder.Folder.open(source, writable=False) as opened, opened.items.snapshot():
         told = {"name": opened.name, "n_bits": opened.manifest.n_bits, "fingerprint": opened.manifest.fingerprint}
         told["descriptor"] = opened.manifest.descriptor
         content = (opened.path / opened.manifest.model).read_bytes()

@@ -30,9 +30,10 @@ from numpy.typing import NDArray
 from gphash import schema as schemas
 from gphash.codes.packing import MOST_BITS
 from gphash.collection.conditions import Condition
-from gphash.collection.items import Key, KnownKeyError, Layout, NewRow, Row, quoted
+from gphash.collection.items import KnownKeyError
 from gphash.collection.nearest import nearest
 from gphash.collection.records import Query, UnknownItemError
+from gphash.collection.rows import Key, Layout, NewRow, Row, quoted
 from gphash.container import FormatError
 from gphash.data.descriptors.descriptor import Descriptor
 from gphash.functions import model as models

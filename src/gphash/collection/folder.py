@@ -7,7 +7,7 @@ import contextlib
 import os
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache, reduce
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,16 +16,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gphash import schema
+from gphash.codes import packing
 from gphash.collection import manifest as manifests
+from gphash.collection import sqlite
 from gphash.collection.conditions import Condition
-from gphash.collection.items import Items, NewRow
+from gphash.collection.items import Items
 from gphash.collection.manifest import Manifest, PartFile
 from gphash.collection.nearest import nearest
 from gphash.collection.records import Query
+from gphash.collection.rows import NewRow
 from gphash.collection.stores import Location
 from gphash.container import FormatError
 from gphash.data.descriptors.descriptor import Descriptor
 from gphash.functions import model as models
+from gphash.functions.model import Model
 from gphash.index import buckets as bucketing
 from gphash.index import storage
 from gphash.index.contents import Contents, Extent, Filter, Part
@@ -54,8 +58,6 @@ class Folder:
             self._open()
             if writable:
                 manifests.sweep(path, self.manifest)
-            self.name = self.manifest.name
-            self.pictures = None if self.manifest.pictures is None else (str(path), self.manifest.pictures)
         except BaseException:
             self._unlock()
             raise
@@ -71,39 +73,54 @@ class Folder:
     def _open(self) -> None:
         """Read what is there; again if a writer has folded changes into the parts meanwhile."""
         for _ in range(ATTEMPTS):
-            manifest = manifests.read(self.path)
+            stamp, manifest = manifests.mark(self.path), manifests.read(self.path)
             try:
                 items = Items.open(self.path / manifest.items, manifest.id, self.writable)
+                items.width = -(-manifest.n_bits // 8)
                 try:
-                    version, folded = items.version(), items.folded()
-                    held = self._held(manifest)
-                    place, changed, there, codes = items.changes(manifest.folded)
-                    if folded <= manifest.folded and manifests.read(self.path) == manifest:
-                        self._load_model(manifest)
-                        self.manifest, self.items = manifest, items
-                        self._version, self._place, self._n_pending = version, place, len(changed)
-                        self.index = HammingIndex(held, manifest.n_bits, manifest.fingerprint)
-                        self._apply(changed, there, codes)
+                    if self._read(manifest, items):
+                        self._stamp = stamp
                         return
-                    items.close()
                 except BaseException:
                     items.close()
                     raise
+                items.close()
             except (FormatError, FileNotFoundError):
-                if self.writable or manifests.read(self.path) == manifest:
+                if self.writable or manifests.mark(self.path) == stamp:
                     raise
+            if manifests.mark(self.path) == stamp:
+                raise FormatError(
+                    f"{str(self.path / manifest.items)!r} is ahead of {manifests.NAME}; {manifests.AGAIN}"
+                )
         raise FormatError(f"the files of {str(self.path)!r} change faster than they can be read.")
 
-    def _load_model(self, manifest: Manifest) -> None:
+    def _read(self, manifest: Manifest, items: Items) -> bool:
+        """Take over what a manifest names; False if it was replaced meanwhile."""
+        version, folded = items.version(), items.folded()
+        place, changed, there, codes = items.changes(manifest.folded)
+        if folded > manifest.folded:
+            return False
+        model, descriptor = self._load_model(manifest)
+        index = HammingIndex(self._held(manifest), manifest.n_bits, manifest.fingerprint)
+        index.replace(changed, _packed(codes, manifest.n_bits, items.path), there)
+        self.manifest, self.items, self.index = manifest, items, index
+        self.model, self.descriptor, self.name = model, descriptor, manifest.name
+        self.pictures = None if manifest.pictures is None else (str(self.path), manifest.pictures)
+        self._version, self._place, self._n_pending = version, place, len(changed)
+        self._forget_filters()
+        return True
+
+    def _load_model(self, manifest: Manifest) -> tuple[Model, Descriptor | None]:
         path = self.path / manifest.model
         if not path.is_file():
             raise FormatError(f"{str(path)!r} is missing; {manifests.AGAIN}")
-        self.model = models.load(path)
+        model = models.load(path)
         with schema.reading(self.path / manifests.NAME, manifests.AGAIN):
-            self.descriptor = Descriptor.from_meta(manifest.descriptor)
-            right = self.descriptor is None or self.descriptor.n_features == self.model.n_features
-            if (self.model.fingerprint, self.model.n_bits) != (manifest.fingerprint, manifest.n_bits) or not right:
+            descriptor = Descriptor.from_meta(manifest.descriptor)
+            right = descriptor is None or descriptor.n_features == model.n_features
+            if (model.fingerprint, model.n_bits) != (manifest.fingerprint, manifest.n_bits) or not right:
                 raise FaultError(f"{manifest.model!r} is not the model that made its codes")
+        return model, descriptor
 
     def _held(self, manifest: Manifest) -> Contents:
         parts = tuple(self._part(one, manifest) for one in manifest.parts)
@@ -125,8 +142,7 @@ class Folder:
 
     def _apply(self, changed: NDArray[np.int64], there: NDArray[np.int64], codes: list[bytes]) -> None:
         """Show changes of items in the index."""
-        packed = np.frombuffer(b"".join(codes), np.uint8).reshape(len(codes), -(-self.manifest.n_bits // 8))
-        self.index.replace(changed, packed, there)
+        self.index.replace(changed, _packed(codes, self.manifest.n_bits, self.items.path), there)
         self._forget_filters()
 
     def nearest(
@@ -139,14 +155,15 @@ class Folder:
         label: str | None,
     ) -> list[tuple[list[int], list[float]]]:
         """Numbers and distances of the k nearest items of every query."""
-        allowed = None if condition is None and label is None else self._filter(condition, label)
+        kinds = () if condition is None else tuple(map(type, condition.values))  # 1, 1.0 and True are equal
+        allowed = None if condition is None and label is None else self._filter(condition, label, kinds)
         return [*nearest(self.index, queries, k, ranking, radius, allowed=allowed)]
 
     def _forget_filters(self) -> None:
         # A new cache: what another thread is making for the old state of the index must not get into it.
         self._filter = lru_cache(FILTERS)(self._make_filter)
 
-    def _make_filter(self, condition: Condition | None, label: str | None) -> Filter:
+    def _make_filter(self, condition: Condition | None, label: str | None, kinds: tuple[type, ...]) -> Filter:
         every = [] if condition is None else [self.items.matching(condition)]
         every += [] if label is None else [self.items.labelled(label)]
         return self.index.filter(reduce(np.intersect1d, every))
@@ -156,30 +173,68 @@ class Folder:
         if self.writable:
             return
         with self.changing:
-            version = self.items.version()
-            if version == self._version:
+            stamp, version = manifests.mark(self.path), self.items.version()
+            # If all of it is gone, what is open is still there.
+            if not stamp or (stamp, version) == (self._stamp, self._version):
                 return
             self.n_changes += 1
-            if self.items.folded() > self._place or not (self.path / self.manifest.items).exists():
+            if stamp != self._stamp:  # other parts, or all of it made anew
                 before = self.items
                 self._open()
                 before.close()
                 return
-            self._version = version
             self._place, changed, there, codes = self.items.changes(self._place)
-            self._apply(changed, there, codes)
+            try:
+                self._apply(changed, there, codes)
+            except (FormatError, FileNotFoundError):
+                if manifests.mark(self.path) == stamp:
+                    raise
+                self._version = -1  # the parts went meanwhile
+                self.refresh()
+                return
+            self._version = version
+
+    @contextlib.contextmanager
+    def _still(self) -> Iterator[None]:
+        """Hold changes back, or, for a reader, look at one moment, with all parts read."""
+        with self.changing:
+            for _ in range(1 if self.writable else ATTEMPTS):
+                items = self.items
+                with contextlib.nullcontext() if self.writable else items.snapshot():
+                    self.refresh()
+                    if items is self.items and self._is_whole():
+                        yield
+                        return
+            raise FormatError(f"the files of {str(self.path)!r} change faster than they can be read.")
+
+    def _is_whole(self) -> bool:
+        """Read all parts; False if they were replaced meanwhile."""
+        try:
+            for part in self.index.contents.parts:
+                _ = part.buckets
+        except (FormatError, FileNotFoundError):
+            if manifests.mark(self.path) == self._stamp or self.writable:
+                raise
+            return False
+        return True
 
     def steady(self, read: Callable[[], T]) -> T:
-        """What `read` gives; once more, with changes held back, if something changed meanwhile."""
+        """What `read` gives of one moment; again, with changes held back, if something changed meanwhile."""
         self.refresh()
         before = self.n_changes
-        # Items may be gone by the time they are looked up, and a filter is for one state of the index.
-        with contextlib.suppress(KeyError, ValueError):
+        # Items, and parts, may be gone by the time they are looked up, and a filter is for one state of the index.
+        with contextlib.suppress(KeyError, ValueError, FileNotFoundError):
             found = read()
+            self.refresh()
             if self.n_changes == before:
                 return found
-        with self.changing:
-            return read()
+        with self._still():
+            try:
+                return read()
+            except KeyError as error:
+                raise FormatError(
+                    f"{str(self.items.path)!r} is damaged: it has no item {error}, and the codes do; {manifests.AGAIN}"
+                ) from error
 
     def add(self, rows: list[NewRow], pictures: list[bytes | None]) -> list[int]:
         """Add items, all of them or none, and return their numbers; on return they are on disk."""
@@ -219,20 +274,7 @@ class Folder:
         with self.changing:
             self._check_writable()
             place, *_ = self.items.changes(self.manifest.folded)
-            kept: list[PartFile] = []
-            joined: list[bucketing.Buckets] = []
-            known = {one.file: one for one in self.manifest.parts}
-            for part in self.index.contents.parts:
-                living = part.n_items
-                if part.file in known and living == known[part.file].n_items and living >= SMALL:
-                    kept.append(known[part.file])
-                elif living >= SMALL and part.file in known:
-                    kept.append(self._write(part.living))
-                elif living:
-                    joined.append(part.living)
-            if joined:
-                kept.append(self._write(bucketing.merge(*joined)))
-            manifest = self.manifest._replace(parts=tuple(kept), folded=place)
+            manifest = self.manifest._replace(parts=self._folded(), folded=place)
             if manifest.parts == self.manifest.parts and place == self.manifest.folded:
                 return
             manifests.write(self.path, manifest)
@@ -244,6 +286,23 @@ class Folder:
             self._forget_filters()
             self.n_changes += 1
 
+    def _folded(self) -> tuple[PartFile, ...]:
+        """Write parts that have all changes; those that stay are not written."""
+        kept: list[PartFile] = []
+        small: list[Part] = []
+        known = {one.file: one for one in self.manifest.parts}
+        for part in self.index.contents.parts:
+            stays = part.file in known and part.n_items == known[part.file].n_items
+            if part.n_items < SMALL or part.file not in known:
+                small += [part] if part.n_items else []
+            else:
+                kept.append(known[part.file] if stays else self._write(part.living))
+        if len(small) == 1 and small[0].file in known and small[0].n_items == known[small[0].file].n_items:
+            kept.append(known[small[0].file])
+        elif small:
+            kept.append(self._write(bucketing.merge(*(part.living for part in small))))
+        return tuple(kept)
+
     def _write(self, buckets: bucketing.Buckets) -> PartFile:
         name = manifests.free_part(self.path)
         return write_part(self.path, name, buckets, self.manifest.n_bits, self.manifest.fingerprint)
@@ -254,6 +313,8 @@ class Folder:
 
     def close(self) -> None:
         """Let another writer have the files."""
+        if os.getpid() != self._owner:  # what a fork has copied is not ours
+            return
         with self.changing:
             self.items.close()
             self._unlock()
@@ -276,6 +337,13 @@ class Folder:
             raise ValueError(
                 f"the collection {str(self.path)!r} is closed, or another process opened it; open it again."
             )
+
+
+def _packed(codes: list[bytes], n_bits: int, file: Path) -> NDArray[np.uint8]:
+    """Codes of a file, which the compiled search is going to trust."""
+    packed = np.frombuffer(b"".join(codes), np.uint8).reshape(len(codes), -(-n_bits // 8))
+    with sqlite.telling(file):
+        return packing.check_packed(packed, n_bits, "a code") if len(codes) else packed
 
 
 def write_part(folder: Path, name: str, buckets: bucketing.Buckets, n_bits: int, model: str) -> PartFile:

@@ -10,6 +10,7 @@
 ============  =======================================================================================================
 
 A change is one transaction, and durable when it ends. Keys are texts, or whole numbers, which are then the numbers.
+SQLite notices damage to the order of its file, not to what is in it: so every row that is handed out has a mark.
 """
 
 import contextlib
@@ -18,101 +19,25 @@ import os
 import sqlite3
 import threading
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gphash.collection import sqlite
 from gphash.collection.conditions import Condition
+from gphash.collection.rows import TYPES, Key, Layout, NewRow, Row, Value, quoted
+from gphash.collection.sqlite import AGAIN
 from gphash.container import FormatError
-
-Key: TypeAlias = int | str
-Value: TypeAlias = str | int | float | None
 
 FORMAT = 1
 APPLICATION = 0x67706873  # "gphs", in the head of the file
 BATCH = 10_000  # rows that are read at once
-PATIENCE = 10.0  # seconds to wait for somebody else's transaction
-SAID = ("label", "tags", "title", "text", "link", "picture")  # columns that every collection has, all of them texts
-OWN = ("number", "key", "code", "described", "mark")  # columns that nobody else can name
-TYPES = {"integer": int, "real": float, "text": str}
-AGAIN = "make the collection again, or get its files from where they were made"
-
-
-class Row(NamedTuple):
-    """An item as it is stored.
-
-    The code is packed. `described` says whether it was made from the item's picture. `tags` are separated by ";" and
-    begin and end with it. `picture` is the name of a file in the folder of pictures.
-    """
-
-    number: int
-    key: Key
-    code: bytes
-    described: bool
-    values: dict[str, Value]
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """Its class or its tags."""
-        if (tags := self.values.get("tags")) is not None:
-            return tuple(str(tags).strip(";").split(";")) if tags != ";" else ()
-        label = self.values.get("label")
-        return () if label is None else (str(label),)
-
-
-class NewRow(NamedTuple):
-    """An item to be added; a key of None is the next whole number there never was."""
-
-    key: Key | None
-    code: bytes
-    described: bool
-    values: dict[str, Value]
-
-    def numbered(self, number: int) -> Row:
-        """The item with its number."""
-        return Row(number, number if self.key is None else self.key, *self[1:])
-
-
-class Layout(NamedTuple):
-    """What the table of items looks like: "integer" or "text" keys, and further columns with their types."""
-
-    keys: str
-    columns: dict[str, str]
-
-    @property
-    def names(self) -> dict[str, str]:
-        """Columns that a condition may name, and what they are in a statement."""
-        own = {"key": "key" if self.keys == "text" else "number"}
-        return own | {name: quoted(name) for name in (*SAID, *self.columns)}
-
-    @property
-    def kinds(self) -> dict[str, str]:
-        """The types of those columns."""
-        return {"key": self.keys, **dict.fromkeys(SAID, "text"), **self.columns}
-
-    @property
-    def values(self) -> tuple[str, ...]:
-        """Columns that an item has values in."""
-        return (*SAID, *self.columns)
-
-
-class ItemTable(Protocol):
-    """What a collection asks of its items, wherever they are kept; see `Items`."""
-
-    layout: Layout
-    rows: Callable[[Sequence[int]], dict[int, Row]]
-    all_rows: Callable[[], Iterator[Row]]
-    all_pictures: Callable[[], Iterator[tuple[int, bytes, str | None]]]
-    numbers: Callable[[Sequence[Key]], dict[Key, int]]
-    classes: Callable[[], tuple[str, ...]]
-    count_labels: Callable[[Sequence[int]], dict[str, int]]
-    picture: Callable[[int], bytes | NDArray[np.uint8] | None]
-    pictured: Callable[[Sequence[int]], set[int]]
-    has_pictures: Callable[[bool], bool]
+LAST = 2**63 - 1  # the last number that an item can have
+BY_LABEL = "CREATE INDEX items_label ON items (label) WHERE label IS NOT NULL"
 
 
 class Items:
@@ -124,25 +49,19 @@ class Items:
         self._lock = threading.RLock()
         key = ("key",) if layout.keys == "text" else ()
         self._names = ("number", "code", "described", *key, *map(quoted, layout.values), "mark")
+        self._kinds = [str for _ in key] + [TYPES[layout.columns.get(name, "text")] for name in layout.values]
+        self.width = 0  # bytes of a code, if they are known
 
     @classmethod
     def create(cls, path: Path, layout: Layout, belongs: str) -> "Items":
         """Make a new file; nothing in it is durable before `finish`."""
-        with telling(path):
+        with sqlite.telling(path):
             connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-            key = ", key TEXT NOT NULL UNIQUE" if layout.keys == "text" else ""
-            columns = "".join(f", {quoted(name)} {layout.columns.get(name, 'text').upper()}" for name in layout.values)
-            for statement in (
-                *(f"PRAGMA application_id = {APPLICATION}", f"PRAGMA user_version = {FORMAT}"),
-                *("PRAGMA journal_mode = OFF", "PRAGMA synchronous = OFF", "BEGIN"),
-                "CREATE TABLE items (number INTEGER PRIMARY KEY AUTOINCREMENT, code BLOB NOT NULL, "
-                f"described INTEGER NOT NULL{key}{columns}, mark INTEGER NOT NULL)",
-                "CREATE TABLE pictures (number INTEGER PRIMARY KEY, content BLOB NOT NULL, shape TEXT)",
-                "CREATE TABLE tags (tag TEXT, number INTEGER, PRIMARY KEY (tag, number)) WITHOUT ROWID",
-                "CREATE TABLE classes (place INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE)",
-                "CREATE TABLE changes (place INTEGER PRIMARY KEY AUTOINCREMENT, number INTEGER NOT NULL)",
-                "CREATE TABLE state (belongs TEXT NOT NULL, folded INTEGER NOT NULL, layout TEXT NOT NULL)",
-            ):
+            settings = (f"application_id = {APPLICATION}", f"user_version = {FORMAT}")
+            for setting in (*settings, "journal_mode = OFF", "synchronous = OFF"):
+                connection.execute(f"PRAGMA {setting}")
+            connection.execute("BEGIN")
+            for statement in _tables(layout).values():
                 connection.execute(statement)
             told = json.dumps({"keys": layout.keys, "columns": layout.columns})
             connection.execute("INSERT INTO state VALUES (?, 0, ?)", (belongs, told))
@@ -163,17 +82,18 @@ class Items:
         values = (columns.get(name) or repeat(None) for name in self.layout.values)
         made = repeat(int(described)) if isinstance(described, bool) else map(int, described)
         rows = zip(numbers, codes, made, *texts, *values, strict=False)  # what is repeated has no end
-        with telling(self.path, self.layout):
+        with sqlite.telling(self.path):
             self._connection.executemany(self._insert(), ((*row, _mark(row)) for row in rows))
 
     def fill_pictures(self, pictures: Iterable[tuple[int, bytes, str | None]]) -> None:
         """Write pictures into a new file: numbers, content, and the shape of pixels, such as "32,32,3"."""
-        with telling(self.path, self.layout):
-            self._connection.executemany("INSERT INTO pictures VALUES (?, ?, ?)", pictures)
+        marked = ((*one, _mark(one)) for one in pictures)
+        with sqlite.telling(self.path):
+            self._connection.executemany("INSERT INTO pictures VALUES (?, ?, ?, ?)", marked)
 
     def fill_tags(self, tagged: Iterable[tuple[str, int]]) -> None:
         """Write into a new file which items have which tag."""
-        with telling(self.path, self.layout):
+        with sqlite.telling(self.path):
             self._connection.executemany("INSERT OR IGNORE INTO tags VALUES (?, ?)", tagged)
 
     def finish(self, classes: Sequence[str], next_number: int = 0) -> None:
@@ -181,12 +101,13 @@ class Items:
 
         Numbers below `next_number` will not be given to new items.
         """
-        with telling(self.path, self.layout):
+        with sqlite.telling(self.path):
             if next_number > self.next_number():
                 self._connection.execute("DELETE FROM sqlite_sequence WHERE name = 'items'")
                 self._connection.execute("INSERT INTO sqlite_sequence VALUES ('items', ?)", (next_number - 1,))
-            self._connection.executemany("INSERT INTO classes (name) VALUES (?)", ((name,) for name in classes))
-            self._connection.execute("CREATE INDEX items_label ON items (label) WHERE label IS NOT NULL")
+            named = ((name, _mark((name,))) for name in classes)
+            self._connection.executemany("INSERT INTO classes (name, mark) VALUES (?, ?)", named)
+            self._connection.execute(BY_LABEL)
             self._connection.execute("COMMIT")
             self._connection.execute("PRAGMA journal_mode = DELETE")
             self.close()
@@ -198,32 +119,50 @@ class Items:
         """Open the file of a collection."""
         if not path.is_file():
             raise FormatError(f"{str(path)!r} is missing; {AGAIN}")
-        with telling(path):
-            connection = _connect(path, writable)
+        with sqlite.telling(path):
+            sqlite.check_whole(path)
+            connection = sqlite.connect(path, writable)
             try:
-                (application,), (version,) = (
-                    connection.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version")
-                )
-                if application != APPLICATION or version != FORMAT:
-                    newer = "use a newer gphash" if application == APPLICATION and version > FORMAT else AGAIN
-                    raise FormatError(f"{str(path)!r} is no file of items of format {FORMAT}; {newer}")
-                ((owner, told),) = connection.execute("SELECT belongs, layout FROM state").fetchall()
-                if owner != belongs:
-                    raise FormatError(f"{str(path)!r} belongs to another collection; {AGAIN}")
-                layout = Layout(**json.loads(told))
+                layout = cls._layout(connection, path, belongs)
             except BaseException:
                 connection.close()
                 raise
         return cls(path, layout, connection, writable)
 
+    @staticmethod
+    def _layout(connection: sqlite3.Connection, path: Path, belongs: str) -> Layout:
+        """The layout of a file that is what it should be; compared with all that it holds beside rows."""
+        (application,), (version,) = (
+            connection.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version")
+        )
+        if application != APPLICATION or version != FORMAT:
+            newer = "use a newer gphash" if application == APPLICATION and version > FORMAT else AGAIN
+            raise FormatError(f"{str(path)!r} is no file of items of format {FORMAT}; {newer}")
+        ((owner, told),) = connection.execute("SELECT belongs, layout FROM state LIMIT 2").fetchall()
+        if owner != belongs:
+            raise FormatError(f"{str(path)!r} belongs to another collection; {AGAIN}")
+        layout = Layout(**json.loads(told))
+        if layout.keys not in ("integer", "text") or not set(layout.columns.values()) <= set(TYPES):
+            raise FormatError(f"{str(path)!r} is damaged: it has columns of no known kind; {AGAIN}")
+        sqlite.check_schema(connection, path, _tables(layout) | {"items_label": BY_LABEL})
+        return layout
+
     def close(self) -> None:
         """Close the file; the last one to leave leaves one file."""
         with self._lock:
-            with contextlib.suppress(sqlite3.Error):
-                if self._writable:
-                    self._connection.execute("PRAGMA busy_timeout = 0")
-                    self._connection.execute("PRAGMA journal_mode = DELETE")
-            self._connection.close()
+            sqlite.disconnect(self._connection, self._writable)
+
+    @contextlib.contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """See the file as it is now, whatever others write."""
+        with self._lock:
+            self._connection.execute("BEGIN")
+            try:
+                self.folded()  # from here on
+                yield
+            finally:
+                with contextlib.suppress(sqlite3.Error):
+                    self._connection.execute("COMMIT")
 
     def version(self) -> int:
         """What differs when another process has changed something."""
@@ -240,33 +179,30 @@ class Items:
 
         Numbers are ascending.
         """
+        names = ", ".join(f"items.{name}" for name in self._names)
         with self._reading() as ask:
             last = ask("SELECT coalesce(max(place), ?) FROM changes", (after,)).fetchone()[0]
             found = ask(
-                "SELECT number, code FROM (SELECT DISTINCT number FROM changes WHERE place > ?) "
-                "LEFT JOIN items USING (number) ORDER BY number",
+                f"SELECT changed.number, changed.mark, {names} FROM (SELECT DISTINCT number, mark FROM changes "
+                "WHERE place > ?) AS changed LEFT JOIN items USING (number) ORDER BY changed.number",
                 (after,),
             ).fetchall()
-        there = [(number, code) for number, code in found if code is not None]
-        numbers = np.array([number for number, _ in found], np.int64)
-        return max(last, after), numbers, np.array([number for number, _ in there], np.int64), [one for _, one in there]
+            for number, mark, *_ in found:
+                self._check(number, (number,), mark)
+            there = [self._row(tuple(row)) for _, _, *row in found if row[0] is not None]
+            numbers = np.array([row[0] for row in found], np.int64)
+        return (
+            max(last, after),
+            numbers,
+            np.array([row.number for row in there], np.int64),
+            [row.code for row in there],
+        )
 
     def forget(self, folded: int) -> None:
         """Forget changes up to some place, which the parts have now."""
         with self._writing() as ask:
             ask("UPDATE state SET folded = ?", (folded,))
             ask("DELETE FROM changes WHERE place <= ?", (folded,))
-
-    @contextlib.contextmanager
-    def moment(self) -> Iterator[None]:
-        """All that is read meanwhile is of one moment, whatever a writer does."""
-        with self._lock:
-            with telling(self.path, self.layout):
-                self._connection.execute("BEGIN")
-            try:
-                yield
-            finally:
-                self._connection.execute("ROLLBACK")
 
     def next_number(self) -> int:
         """The next number that was never used."""
@@ -307,8 +243,8 @@ class Items:
         with self._reading() as ask:
             numbers = [number for (number,) in ask("SELECT number FROM pictures ORDER BY number")]
         for number in numbers:
-            with self._reading() as ask:
-                yield ask("SELECT number, content, shape FROM pictures WHERE number = ?", (number,)).fetchone()
+            if (found := self._picture(number)) is not None:
+                yield number, *found
 
     def numbers(self, keys: Sequence[Key]) -> dict[Key, int]:
         """Numbers of keys; those that are not there are left out."""
@@ -321,10 +257,14 @@ class Items:
         """Numbers of the items for which a condition holds, ascending."""
         statement = f"SELECT number FROM items WHERE ({condition.sqlite}) ORDER BY number"
         try:
-            with self._reading() as ask:
-                return np.array([number for (number,) in ask(statement, condition.values)], np.int64)
-        except (sqlite3.Error, OverflowError) as error:
+            with self._lock, sqlite.only_reading(self._connection, self._writable):
+                found = self._connection.execute(statement, condition.values).fetchall()
+        except (sqlite3.Error, OverflowError, UnicodeError) as error:
+            with sqlite.telling(self.path):
+                if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF != sqlite3.SQLITE_ERROR:
+                    raise
             raise ValueError(f"where={condition.where!r} is no condition that can be asked: {error}.") from error
+        return np.array([number for (number,) in found], np.int64)
 
     def labelled(self, name: str) -> NDArray[np.int64]:
         """Numbers of the items with a label or tag, ascending."""
@@ -337,7 +277,10 @@ class Items:
     def classes(self) -> tuple[str, ...]:
         """Names of all labels and tags, in the order in which they came."""
         with self._reading() as ask:
-            return tuple(name for (name,) in ask("SELECT name FROM classes ORDER BY place"))
+            found = ask("SELECT name, mark FROM classes ORDER BY place").fetchall()
+            for name, mark in found:
+                self._check(name, (name,), mark)
+        return tuple(name for name, _ in found)
 
     def count_labels(self, numbers: Sequence[int]) -> dict[str, int]:
         """How many of some items have each label or tag, most frequent first."""
@@ -351,12 +294,17 @@ class Items:
 
     def picture(self, number: int) -> bytes | NDArray[np.uint8] | None:
         """The picture of an item that is kept here: the content of its file, or pixels."""
-        with self._reading() as ask:
-            found = ask("SELECT content, shape FROM pictures WHERE number = ?", (number,)).fetchone()
-        if found is None or found[1] is None:
-            return None if found is None else bytes(found[0])
-        with telling(self.path):
+        if (found := self._picture(number)) is None or found[1] is None:
+            return None if found is None else found[0]
+        with sqlite.telling(self.path):
             return np.frombuffer(found[0], np.uint8).reshape([int(side) for side in found[1].split(",")])
+
+    def _picture(self, number: int) -> tuple[bytes, str | None] | None:
+        with self._reading() as ask:
+            found = ask("SELECT content, shape, mark FROM pictures WHERE number = ?", (number,)).fetchone()
+            if found is not None:
+                self._check(number, (number, *found[:2]), found[2])
+        return None if found is None else found[:2]
 
     def pictured(self, numbers: Sequence[int]) -> set[int]:
         """Those of some items whose pictures are kept here."""
@@ -373,35 +321,51 @@ class Items:
 
     def add(self, rows: Sequence[NewRow], pictures: Sequence[bytes | None]) -> list[int]:
         """Add items, all of them or none, and return their numbers; on return they are on disk."""
-        numbers = []
-        with self._writing() as ask:
-            for new, picture in zip(rows, pictures, strict=True):
-                row = new.numbered(0)
-                number = ask(
-                    self._insert(), (new.key if isinstance(new.key, int) else None, *self._stored(row)[1:])
-                ).lastrowid
-                numbers.append(number)
-                ask("INSERT INTO changes (number) VALUES (?)", (number,))
-                if picture is not None:
-                    ask("INSERT INTO pictures VALUES (?, ?, NULL)", (number, picture))
-                for name in row.labels:
-                    ask("INSERT OR IGNORE INTO classes (name) VALUES (?)", (name,))
-                    if row.values.get("tags") is not None:
-                        ask("INSERT OR IGNORE INTO tags VALUES (?, ?)", (name, number))
-        return numbers
+        try:
+            with self._writing() as ask:
+                ((last,),) = ask("SELECT coalesce(max(seq), -1) FROM sqlite_sequence WHERE name = 'items'").fetchall()
+                if last >= LAST and any(not isinstance(row.key, int) for row in rows):
+                    raise NoNumberError
+                made = [
+                    new.numbered(new.key if isinstance(new.key, int) else last + 1 + n) for n, new in enumerate(rows)
+                ]
+                for row, picture in zip(made, pictures, strict=True):
+                    self._add(ask, row, picture)
+        except sqlite3.IntegrityError as error:
+            raise KnownKeyError(
+                "a key is in the collection already, or given twice; remove it first, or give another."
+            ) from error
+        except NoNumberError:
+            raise ValueError(f"items has no keys, and {LAST} was the last whole number there is; give keys.") from None
+        return [row.number for row in made]
+
+    def _add(self, ask: Any, row: Row, picture: bytes | None) -> None:
+        ask(self._insert(), self._stored(row))
+        ask("INSERT INTO changes (number, mark) VALUES (?, ?)", (row.number, _mark((row.number,))))
+        if picture is not None:
+            stored = (row.number, picture, None)
+            ask("INSERT INTO pictures VALUES (?, ?, ?, ?)", (*stored, _mark(stored)))
+        for name in row.labels:
+            ask("INSERT OR IGNORE INTO classes (name, mark) VALUES (?, ?)", (name, _mark((name,))))
+            if row.values.get("tags") is not None:
+                ask("INSERT OR IGNORE INTO tags VALUES (?, ?)", (name, row.number))
 
     def remove(self, numbers: Sequence[int]) -> None:
         """Remove items, all of them or none; on return, that is on disk."""
         with self._writing() as ask:
             for table in ("items", "pictures", "tags"):
                 ask(f"DELETE FROM {table} WHERE number IN (SELECT value FROM json_each(?))", _list(numbers))
-            ask("INSERT INTO changes (number) SELECT value FROM json_each(?)", _list(numbers))
+            for number in numbers:
+                ask("INSERT INTO changes (number, mark) VALUES (?, ?)", (number, _mark((number,))))
 
     def check(self) -> None:
         """Read the whole file; a FormatError says that it is damaged."""
         with self._reading() as ask:
             if (found := ask("PRAGMA integrity_check(1)").fetchone()[0]) != "ok":
                 raise FormatError(f"{str(self.path)!r} is damaged: {found}; {AGAIN}")
+        for _ in (*self.all_rows(), *self.all_pictures()):
+            pass
+        self.classes(), self.changes(-1)
 
     def _insert(self) -> str:
         return f"INSERT INTO items ({', '.join(self._names)}) VALUES ({', '.join('?' * len(self._names))})"
@@ -415,25 +379,30 @@ class Items:
         return self._made(self._checked(found))
 
     def _checked(self, found: tuple[Any, ...]) -> tuple[Any, ...]:
-        row = found[:-1]
-        if _mark(row) != found[-1]:
-            raise FormatError(f"{str(self.path)!r} is damaged: the item {found[0]} is not as it was written; {AGAIN}")
-        return row
+        self._check(found[0], found[:-1], found[-1])
+        return found[:-1]
 
     def _made(self, stored: tuple[Any, ...]) -> Row:
         number, code, described, *values = stored
+        right = (value is None or type(value) is kind for value, kind in zip(values, self._kinds, strict=True))
+        if type(code) is not bytes or self.width not in (0, len(code)) or not all(right):
+            raise FormatError(f"{str(self.path)!r} is damaged: {number!r} has values of other types; {AGAIN}")
         key = values.pop(0) if self.layout.keys == "text" else number
         pairs = zip(self.layout.values, values, strict=True)
         return Row(number, key, code, bool(described), {name: value for name, value in pairs if value is not None})
 
+    def _check(self, name: Any, row: tuple[Any, ...], mark: int) -> None:
+        if _mark(row) != mark:
+            raise FormatError(f"{str(self.path)!r} is damaged: {name!r} is not as it was written; {AGAIN}")
+
     @contextlib.contextmanager
     def _reading(self) -> Iterator[Any]:
-        with self._lock, telling(self.path, self.layout):
+        with self._lock, sqlite.telling(self.path):
             yield self._connection.execute
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[Any]:
-        with self._lock, telling(self.path, self.layout):
+        with self._lock, sqlite.telling(self.path):
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield self._connection.execute
@@ -444,71 +413,37 @@ class Items:
                 raise
 
 
+def _tables(layout: Layout) -> dict[str, str]:
+    """The tables of a file, and what makes them."""
+    key = ", key TEXT NOT NULL UNIQUE" if layout.keys == "text" else ""
+    columns = "".join(f", {quoted(name)} {layout.columns.get(name, 'text').upper()}" for name in layout.values)
+    made = {
+        "items": "number INTEGER PRIMARY KEY AUTOINCREMENT, code BLOB NOT NULL, described INTEGER NOT NULL"
+        f"{key}{columns}, mark INTEGER NOT NULL",
+        "pictures": "number INTEGER PRIMARY KEY, content BLOB NOT NULL, shape TEXT, mark INTEGER NOT NULL",
+        "tags": "tag TEXT, number INTEGER, PRIMARY KEY (tag, number)",
+        "classes": "place INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, mark INTEGER NOT NULL",
+        "changes": "place INTEGER PRIMARY KEY AUTOINCREMENT, number INTEGER NOT NULL, mark INTEGER NOT NULL",
+        "state": "belongs TEXT NOT NULL, folded INTEGER NOT NULL, layout TEXT NOT NULL",
+    }
+    return {
+        name: f"CREATE TABLE {name} ({has})" + (" WITHOUT ROWID" if name == "tags" else "")
+        for name, has in made.items()
+    }
+
+
 def _mark(row: tuple[Any, ...]) -> int:
-    """What tells that a row is as it was written, but for its number: a new item gets that later."""
-    return zlib.crc32(repr(row[1:]).encode())
-
-
-def quoted(name: str) -> str:
-    """A name as a statement has it."""
-    return '"' + name.replace('"', '""') + '"'
+    """What tells that a row is as it was written."""
+    return zlib.crc32(repr(row).encode())
 
 
 def _list(values: Sequence[Any]) -> tuple[str]:
     return (json.dumps(list(values)),)
 
 
-def _connect(path: Path, writable: bool) -> sqlite3.Connection:
-    """Open the file; of a folder that nobody can write to, as it is."""
-    mode = "mode=rw" if writable else "mode=ro"
-    if not writable and not os.access(path.parent, os.W_OK):
-        # SQLite keeps notes about readers beside the file; what cannot be written to does not change, and needs none.
-        waiting = path.with_name(f"{path.name}-wal")
-        if waiting.exists() and waiting.stat().st_size:
-            raise FormatError(
-                f"{str(path)!r} has changes in {waiting.name!r} that a writer did not finish; open it once in a folder "
-                "that can be written to"
-            )
-        mode = "immutable=1"
-    connection = sqlite3.connect(
-        f"{path.absolute().as_uri()}?{mode}", uri=True, timeout=PATIENCE, isolation_level=None, check_same_thread=False
-    )
-    connection.execute("PRAGMA case_sensitive_like = ON")
-    connection.execute("PRAGMA trusted_schema = OFF")
-    connection.execute("PRAGMA cell_size_check = ON")
-    if writable:
-        # Readers and the writer do not wait for each other, and a change takes one write. Where nobody writes, there is
-        # one file, which can be copied, and read where nothing can be written.
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")
-    else:
-        connection.execute("PRAGMA query_only = ON")
-    return connection
-
-
-@contextlib.contextmanager
-def telling(path: Path, layout: Layout | None = None) -> Iterator[None]:
-    """Errors of SQLite as what they mean here."""
-    try:
-        yield
-    except sqlite3.IntegrityError as error:
-        raise KnownKeyError(
-            "a key is in the collection already, or given twice; remove it first, or give another."
-        ) from error
-    except sqlite3.OperationalError as error:
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        if code == sqlite3.SQLITE_FULL:
-            raise OSError(28, f"no space left for {str(path)!r}; nothing was changed") from error
-        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            raise TimeoutError(f"{str(path)!r} has been locked for {PATIENCE:g} seconds; try again.") from error
-        if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN):
-            raise OSError(f"{str(path)!r} cannot be read or written: {error}; nothing was changed") from error
-        if layout is not None:
-            raise
-        raise FormatError(f"{str(path)!r} cannot be used: {error}; {AGAIN}") from error
-    except (sqlite3.DatabaseError, json.JSONDecodeError, TypeError) as error:
-        raise FormatError(f"{str(path)!r} is damaged: {error}; {AGAIN}") from error
-
-
 class KnownKeyError(ValueError):
     """A key is in the collection already."""
+
+
+class NoNumberError(Exception):
+    """All numbers were used."""

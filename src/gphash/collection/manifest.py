@@ -15,6 +15,7 @@ import contextlib
 import hashlib
 import json
 import os
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,11 +30,17 @@ from gphash.version import __version__
 NAME = "collection.json"
 FORMAT = 1
 PARTS = "parts"
+UNFINISHED = ".gphash-unfinished"  # in a folder that is to be a collection, and is none yet
 ENDING = ".gphash"  # by custom
 AGAIN = "make the collection again, or get it from where it was made"
 REMOTE = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "fuse.sshfs", "9p", "ceph", "glusterfs", "lustre")
 
-PART = Record({"file": Name(), "fingerprint": Digest(), **dict.fromkeys(("n_items", "first", "last"), Whole(-(2**63)))})
+PART = Record(
+    {
+        **{"file": Name(), "fingerprint": Digest(), "n_items": Whole()},
+        **dict.fromkeys(("first", "last"), Whole(-(2**63), 2**63 - 1)),
+    }
+)
 TOLD = Record(
     {
         **{"format": Whole(1), "gphash": Text(), "id": Digest(16), "name": Text(), "n_bits": Whole(1, MOST_BITS)},
@@ -126,6 +133,14 @@ def _is_inside(name: str) -> bool:
     return not os.path.isabs(name) and len(parts) == (2 if parts[:1] == (PARTS,) else 1) and ".." not in parts
 
 
+def mark(folder: Path) -> tuple[int, ...]:
+    """What differs when the manifest was replaced; it never is changed in place."""
+    with contextlib.suppress(OSError):
+        status = (folder / NAME).stat()
+        return status.st_ino, status.st_size, status.st_mtime_ns
+    return ()
+
+
 def stamp(folder: Path) -> tuple[tuple[int, ...], ...]:
     """What differs when a collection was changed or made anew."""
     found = []
@@ -146,15 +161,17 @@ def sweep(folder: Path, manifest: Manifest | None) -> None:
             path.unlink(missing_ok=True)
     for place in (folder, folder / PARTS):
         files.sweep(place)
+    if manifest is not None:
+        (folder / UNFINISHED).unlink(missing_ok=True)
 
 
-def free_name(folder: Path, stem: str, ending: str) -> str:
-    """A name of a file that is not there: the plain one, or one with a number."""
-    name, number = f"{stem}{ending}", 0
-    while (folder / name).exists():
-        number += 1
-        name = f"{stem}-{number}{ending}"
-    return name
+def free_name(before: Manifest | None, stem: str, ending: str) -> str:
+    """A name of a file that never was there: the plain one, or, where something is replaced, another.
+
+    A name must not come back: SQLite finds the files beside its own by their names, and a reader may still have the
+    old one.
+    """
+    return f"{stem}{ending}" if before is None else f"{stem}-{secrets.token_hex(4)}{ending}"
 
 
 def free_part(folder: Path) -> str:

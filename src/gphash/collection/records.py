@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from gphash.arrays import Floats
 from gphash.codes import packing
-from gphash.collection.items import Key, Value
+from gphash.collection.rows import Key, Row, Value
 
 
 class UnknownItemError(LookupError):
@@ -67,6 +67,13 @@ class Picture(NamedTuple):
 
     content: bytes
     media_type: str
+
+
+def is_relevant(labels: tuple[str, ...], row: Row) -> bool | None:
+    """Whether an item has a label in common with a query; None if that is unknown."""
+    if not labels or (not row.labels and "tags" not in row.values):
+        return None
+    return not set(labels).isdisjoint(row.labels)
 
 
 def bits_of(packed: NDArray[np.uint8], n_bits: int) -> list[str]:

@@ -5,18 +5,19 @@ Pictures are kept in the collection, or they are files in a folder that the coll
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gphash import files
-from gphash.collection.items import Row, Value
-from gphash.collection.records import NoPictureError, Picture
+from gphash.collection.records import Item, NoPictureError, Picture, bits_of
+from gphash.collection.rows import Row, Value
 from gphash.collection.stores import Store
 from gphash.data import pictures
 
+CACHED = 100_000  # items that are kept at hand
 REMEMBERED = 32  # pictures that were made into PNG files, of a few megabytes at most
 MOST_SIDE = 1024  # pixels of these
 # What a browser shows as it is, by the beginning of the file.
@@ -27,13 +28,45 @@ class Shown:
     """Pictures of the items of a store."""
 
     def __init__(self, store: Store, given: Path | None) -> None:
-        self._store = store
-        self.folder, self.hidden = _folders(store, given)
+        self._store, self._given = store, given
+        self._named, self._places = store.pictures, _folders(store, given)
         self._made: dict[bytes, bytes] = {}
+        self._cache: dict[int, tuple[Row, Item]] = {}
+        self._cached = -1
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder that pictures are shown from."""
+        return self._folders()[0]
+
+    @property
+    def hidden(self) -> Path | None:
+        """A folder that the collection names, and that is not shown."""
+        return self._folders()[1]
+
+    def _folders(self) -> tuple[Path | None, Path | None]:
+        if self._named != self._store.pictures:  # made anew since
+            self._named, self._places = self._store.pictures, _folders(self._store, self._given)
+        return self._places
 
     def has_pictures(self) -> bool:
         """Whether some item may have a picture."""
         return self._store.items.has_pictures(self.folder is not None)
+
+    def items(self, numbers: Iterable[int]) -> dict[int, tuple[Row, Item]]:
+        """Items as they are stored, and as they are handed out; those that are often found are kept at hand."""
+        # A new dict after every change: what another thread has read before it must not get into it.
+        if self._cached != self._store.n_changes or len(self._cache) > CACHED:
+            self._cached, self._cache = self._store.n_changes, {}
+        cache = self._cache
+        if missing := [number for number in numbers if number not in cache]:
+            rows = self._store.items.rows(missing)
+            packed = np.frombuffer(b"".join(row.code for row in rows.values()), np.uint8)
+            bits = bits_of(packed.reshape(len(rows), -1), self._store.model.n_bits) if rows else []
+            pictured = self.pictured(rows)
+            for (number, row), text in zip(rows.items(), bits, strict=True):
+                cache[number] = row, Item(row.key, row.labels, text, number in pictured, values(row))
+        return cache
 
     def pictured(self, rows: Mapping[int, Row]) -> set[int]:
         """Numbers of those items that have a picture."""
@@ -71,7 +104,7 @@ class Shown:
         if self.folder is None:
             where = "" if self.hidden is None else f"; give pictures={str(self.hidden)!r} to see it"
             raise NoPictureError(f"the picture of item {row.key!r} is not in the collection's own folder{where}.")
-        file = _file_of(self.folder, os.fsdecode(os.fsencode(str(name))))
+        file = _file_of(self.folder, str(name))
         try:
             if (size := file.stat().st_size) > pictures.MAX_BYTES:
                 raise NoPictureError(
@@ -123,6 +156,8 @@ def _file_of(root: Path, name: str) -> Path:
     if "\0" in name or os.path.isabs(name):
         raise NoPictureError(f"{name!r} is not the name of a file in {str(root)!r}.")
     target = Path(os.path.realpath(os.path.join(root, name)))
+    if not target.exists():  # its name may be no UTF-8
+        target = Path(os.path.realpath(os.path.join(root, files.named(name))))
     if not target.is_relative_to(root):
         raise NoPictureError(f"{name!r} leads out of {str(root)!r}.")
     if not target.is_file():

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from gphash.collection.conditions import Condition
-from gphash.collection.items import ItemTable, NewRow
 from gphash.collection.records import Query
+from gphash.collection.rows import ItemTable, NewRow
 from gphash.data.descriptors.descriptor import Descriptor
 from gphash.functions.model import Model
 from gphash.registry import Registry

@@ -191,7 +191,7 @@ class GPHasher(Hasher):
             else:
                 table = ArrayTable(validation.features(self, X, reset=True))
             if not isinstance(table, ArrayTable):
-                vars(self).pop("feature_names_in_", None)  # of rows that were fitted before
+                self.__dict__.pop("feature_names_in_", None)  # of rows that were fitted before
             self.n_features_in_ = table.n_features
             yield table, workers
 

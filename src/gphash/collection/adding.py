@@ -1,0 +1,42 @@
+"""Items that are to be added to a collection, checked and encoded."""
+
+from collections.abc import Sequence
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+
+from gphash.collection import building, columns
+from gphash.collection.rows import NewRow
+from gphash.data import pictures
+from gphash.data.descriptors import descriptor as descriptors
+from gphash.data.sources import Source
+
+
+def prepare(
+    collection: Any, X: Any, items: Any, pictures_of: Sequence[bytes | None] | None, max_pixels: int
+) -> tuple[list[NewRow], list[bytes | None]]:
+    """New items and their pictures; see `Collection.add`."""
+    contents, described = list(pictures_of or ()), X is None
+    if isinstance(X, Source):
+        descriptors.check_same(collection.model.descriptor, X.descriptor, collection.name, X.name)
+        contents, described = building.pictures_of(X), X.images is not None
+        X, items = X.X, building.said(X, items)
+    if X is None and (not contents or None in contents):
+        raise ValueError("X=None, and not every item has a picture; give rows, or a picture for each.")
+    if X is None:
+        X = np.stack([collection.describe(one, max_pixels=max_pixels) for one in contents if one is not None])
+    else:
+        for one in contents:
+            if one is not None:
+                pictures.check(one, max_pixels)
+    codes = [code.tobytes() for code in collection.encode(X)[0]]
+    contents = contents or [None] * len(codes)
+    if len(contents) != len(codes):
+        raise ValueError(f"pictures_of has {len(contents)} entries for {len(codes)} rows; give one for each.")
+    told = columns.fit(columns.read(items, len(codes)), collection.layout)
+    made = [
+        NewRow(key, code, described, {name: cells[place] for name, cells in told.values.items()})
+        for place, (key, code) in enumerate(zip(told.keys or repeat(None), codes, strict=False))
+    ]
+    return made, contents

@@ -1,0 +1,127 @@
+"""Files of SQLite, opened so that a condition can do nothing but read, and so that no file is believed."""
+
+import contextlib
+import errno
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from gphash.container import FormatError
+
+PATIENCE = 10.0  # seconds to wait for somebody else's transaction
+AGAIN = "make the collection again, or get its files from where they were made"
+READING = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION)
+FAILED = {
+    name: f"SQLITE_{name}" for name in ("BUSY", "LOCKED", "FULL", "READONLY", "IOERR", "CANTOPEN", "PERM", "AUTH")
+}
+
+
+def connect(path: Path, writable: bool) -> sqlite3.Connection:
+    """Open a file that is there; in a folder that nobody can write to, as it is."""
+    # A reader, too, must be able to finish what a killed writer left; nothing else: see below.
+    mode = "mode=rw"
+    if not writable and not os.access(path.parent, os.W_OK):
+        # SQLite keeps notes about readers beside the file; what cannot be written to does not change, and needs none.
+        waiting = path.with_name(f"{path.name}-wal")
+        if waiting.exists() and waiting.stat().st_size:
+            raise FormatError(
+                f"{str(path)!r} has changes in {waiting.name!r} that a writer did not finish; open it once in a folder "
+                "that can be written to"
+            )
+        mode = "immutable=1"
+    connection = sqlite3.connect(
+        f"{path.absolute().as_uri()}?{mode}", uri=True, timeout=PATIENCE, isolation_level=None, check_same_thread=False
+    )
+    try:
+        connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+        for setting in ("case_sensitive_like = ON", "trusted_schema = OFF", "cell_size_check = ON"):
+            connection.execute(f"PRAGMA {setting}")
+        if writable:
+            # Readers and the writer do not wait for each other, and a change takes one write. Where nobody writes,
+            # there is one file, which can be copied, and read where nothing can be written.
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+        else:
+            connection.execute("PRAGMA query_only = ON")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def check_whole(path: Path) -> None:
+    """Refuse a file that is shorter than it says; SQLite notices when it comes to what is missing."""
+    with open(path, "rb") as file:
+        head = file.read(32)
+    size, n_pages = int.from_bytes(head[16:18], "big"), int.from_bytes(head[28:32], "big")
+    if not head.startswith(b"SQLite format 3\0"):
+        return
+    there, waiting = path.stat().st_size, path.with_name(f"{path.name}-wal")
+    # What waits beside the file may be the rest of it.
+    if there < (65536 if size == 1 else size) * n_pages and not (waiting.exists() and waiting.stat().st_size):
+        raise FormatError(f"{str(path)!r} is truncated: it has {there} bytes of {size * n_pages}; {AGAIN}")
+
+
+@contextlib.contextmanager
+def only_reading(connection: sqlite3.Connection, writable: bool) -> Iterator[None]:
+    """Whatever is asked, it can do nothing but read rows and call functions."""
+    connection.execute("PRAGMA query_only = ON")
+    connection.set_authorizer(lambda action, *_: sqlite3.SQLITE_OK if action in READING else sqlite3.SQLITE_DENY)
+    try:
+        yield
+    finally:
+        connection.set_authorizer(None)
+        if writable:
+            connection.execute("PRAGMA query_only = OFF")
+
+
+def disconnect(connection: sqlite3.Connection, writable: bool) -> None:
+    """Close a connection; the last one to leave leaves one file, and a writer whatever happens a whole one."""
+    if writable:
+        with contextlib.suppress(sqlite3.Error):
+            connection.execute("PRAGMA busy_timeout = 0")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            connection.execute("PRAGMA journal_mode = DELETE")
+    connection.close()
+
+
+def check_schema(connection: sqlite3.Connection, path: Path, wanted: Mapping[str, str]) -> None:
+    """Refuse a file with any other table, view or trigger than these, by their names and statements."""
+    found = connection.execute("SELECT name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\'")
+    if (there := dict(found.fetchall())) != dict(wanted):
+        odd = sorted(name for name in {*there, *wanted} if there.get(name) != wanted.get(name))
+        raise FormatError(f"{str(path)!r} is damaged: it does not have the table {odd[0]!r} as it was made; {AGAIN}")
+
+
+@contextlib.contextmanager
+def telling(path: Path) -> Iterator[None]:
+    """Errors of SQLite as what they mean here; all of them name the file."""
+    shown = repr(str(path))
+    try:
+        yield
+    except sqlite3.IntegrityError:
+        raise
+    except sqlite3.ProgrammingError as error:
+        raise ValueError(f"{shown} cannot be asked: {error}") from error
+    except sqlite3.OperationalError as error:
+        failed = _failed(error)
+        if failed == "FULL":
+            raise OSError(errno.ENOSPC, f"no space left for {shown}; nothing was changed") from error
+        if failed in ("BUSY", "LOCKED"):
+            raise TimeoutError(f"{shown} has been locked for {PATIENCE:g} seconds; try again.") from error
+        if failed in FAILED:
+            raise OSError(f"{shown} cannot be read or written: {error}; nothing was changed") from error
+        raise FormatError(f"{shown} cannot be used: {error}; {AGAIN}") from error
+    except sqlite3.DatabaseError as error:
+        raise FormatError(f"{shown} is damaged: {error}; {AGAIN}") from error
+    except (FormatError, OSError):
+        raise
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        raise FormatError(f"{shown} is damaged: what it holds makes no sense ({error!r}); {AGAIN}") from error
+
+
+def _failed(error: Any) -> str | None:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    return next((name for name, told in FAILED.items() if getattr(sqlite3, told) == code), None)
