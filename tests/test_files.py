@@ -5,7 +5,6 @@ import os
 import time
 import warnings
 
-import numpy as np
 import pytest
 
 from gphash import HammingIndex, files

@@ -4,10 +4,10 @@ import contextlib
 
 import numpy as np
 import pytest
+from gphash.index.parts import read_manifest
 
 from gphash import HammingIndex, load
 from gphash.cli import shown
-from gphash.index.parts import read_manifest
 from tests.cli.running import QUICK, gphash, inside, told
 from tests.digits import X, y
 

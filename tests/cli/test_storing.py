@@ -6,10 +6,10 @@ import subprocess
 
 import numpy as np
 import pytest
+from gphash.index.parts import PartedIndex
 
 from gphash import HammingIndex, load
 from gphash.data import sources
-from gphash.index.parts import PartedIndex
 from tests.cli.running import COMMAND, ENVIRONMENT, gphash, inside, started
 
 psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed")

@@ -29,7 +29,7 @@ class Columns(NamedTuple):
 
 def read(items: Any, n_rows: int) -> Columns:
     """Check and convert what is said of so many items."""
-    given = dict(lists(items, n_rows))
+    given: dict[Any, Sequence[Any]] = dict(lists(items, n_rows))
     folded: set[str] = set()
     for name, cells in given.items():
         if not isinstance(name, str) or not name.isprintable() or not 1 <= len(name.encode()) <= LONGEST_NAME:
