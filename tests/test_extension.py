@@ -158,7 +158,7 @@ def test_a_kernel_a_descriptor_and_a_metric_from_pictures_to_the_service(photos)
         sent = {"picture": ("blue.png", (photos / "photos" / "blue" / "0.png").read_bytes(), "image/png")}
         answer = client.post("/search", files=sent, data={"k": "5"})
         assert answer.status_code == httpx.codes.OK, answer.text
-        assert classes(answer.json()["neighbours"]) == {"blue"}
+        assert classes(answer.json()["hits"]) == {"blue"}
 
 
 def test_a_ranking_on_the_command_line_and_in_the_service(photos):
@@ -173,7 +173,7 @@ def test_a_ranking_on_the_command_line_and_in_the_service(photos):
     with serving(photos / "r.gphash") as client:
         answer = client.post("/search", json={"key": 0, "k": 1, "ranking": "farthest"})
         assert answer.status_code == httpx.codes.OK, answer.text
-        assert answer.json()["neighbours"][0]["distance"] == far[0]["distance"]
+        assert answer.json()["hits"][0]["distance"] == far[0]["distance"]
 
 
 def test_a_method_and_a_data_set(tmp_path):
