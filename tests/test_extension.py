@@ -153,37 +153,37 @@ def test_a_kernel_a_descriptor_and_a_metric_from_pictures_to_the_service(photos)
     assert load(photos / "m.gph").kernel == "cauchy"
     report = told("evaluate", "m.gph", "photos", cwd=photos)
     assert report["results"]["hamming"]["first"] > 0.9
-    gphash("index", "m.gph", "photos", "-o", "p.index", cwd=photos)
-    found = told("search", "p.index", "photos/red/3.png", "-k", "5", cwd=photos)
+    gphash("index", "m.gph", "photos", "-o", "p.gphash", cwd=photos)
+    found = told("search", "p.gphash", "photos/red/3.png", "-k", "5", cwd=photos)
     assert classes(found["results"][0]["neighbours"]) == {"red"}
-    with serving(photos / "p.index") as client:
+    with serving(photos / "p.gphash") as client:
         sent = {"picture": ("blue.png", (photos / "photos" / "blue" / "0.png").read_bytes(), "image/png")}
         answer = client.post("/search", files=sent, data={"k": "5"})
         assert answer.status_code == httpx.codes.OK, answer.text
-        assert classes(answer.json()["neighbours"]) == {"blue"}
+        assert classes(answer.json()["hits"]) == {"blue"}
 
 
 def test_a_ranking_on_the_command_line_and_in_the_service(photos):
     gphash("fit", "photos", "--descriptor", "mean-colour", "--bits", "8", "-o", "r.gph", cwd=photos)
-    gphash("index", "r.gph", "photos", "-o", "r.index", cwd=photos)
-    near = told("search", "r.index", "id:0", "-k", "60", cwd=photos)["results"][0]["neighbours"]
-    far = told("search", "r.index", "id:0", "-k", "60", "--ranking", "farthest", cwd=photos)["results"][0]["neighbours"]
+    gphash("index", "r.gph", "photos", "-o", "r.gphash", cwd=photos)
+    near = told("search", "r.gphash", "key:0", "-k", "60", cwd=photos)["results"][0]["neighbours"]
+    far = told("search", "r.gphash", "key:0", "-k", "60", "--ranking", "farthest", cwd=photos)["results"][0]["neighbours"]
     assert far[0]["distance"] == near[-1]["distance"] > far[-1]["distance"] == 0
-    with Collection.open(photos / "r.index") as collection:
-        first = collection.search(collection.query(id=0), 1, ranking="farthest")[0]
+    with Collection.open(photos / "r.gphash") as collection:
+        first = collection.search(collection.query(key=0), 1, ranking="farthest")[0]
         assert first.distance == far[0]["distance"]
-    with serving(photos / "r.index") as client:
-        answer = client.post("/search", json={"id": 0, "k": 1, "ranking": "farthest"})
+    with serving(photos / "r.gphash") as client:
+        answer = client.post("/search", json={"key": 0, "k": 1, "ranking": "farthest"})
         assert answer.status_code == httpx.codes.OK, answer.text
-        assert answer.json()["neighbours"][0]["distance"] == far[0]["distance"]
+        assert answer.json()["hits"][0]["distance"] == far[0]["distance"]
 
 
 def test_a_method_and_a_data_set(tmp_path):
     gphash("fit", "ring:train", "--method", "columns", "--bits", "2", "-o", "c.gph", cwd=tmp_path)
     assert isinstance(load(tmp_path / "c.gph"), Columns)
     assert told("evaluate", "c.gph", "ring:test", cwd=tmp_path)["results"]["hamming"]["map"] > 0.9
-    gphash("index", "c.gph", "ring:train", "-o", "c.index", cwd=tmp_path)
-    found = told("search", "c.index", "id:0", "-k", "10", cwd=tmp_path)
+    gphash("index", "c.gph", "ring:train", "-o", "c.gphash", cwd=tmp_path)
+    found = told("search", "c.gphash", "key:0", "-k", "10", cwd=tmp_path)
     assert classes(found["results"][0]["neighbours"]) == {"0"}
 
 

@@ -76,7 +76,7 @@ class Folder:
             stamp, manifest = manifests.mark(self.path), manifests.read(self.path)
             try:
                 items = Items.open(self.path / manifest.items, manifest.id, self.writable)
-                items.width = -(-manifest.n_bits // 8)
+                items.n_bits = manifest.n_bits
                 try:
                     if self._read(manifest, items):
                         self._stamp = stamp

@@ -50,7 +50,7 @@ class Items:
         key = ("key",) if layout.keys == "text" else ()
         self._names = ("number", "code", "described", *key, *map(quoted, layout.values), "mark")
         self._kinds = [str for _ in key] + [TYPES[layout.columns.get(name, "text")] for name in layout.values]
-        self.width = 0  # bytes of a code, if they are known
+        self.n_bits: int | None = None  # of a code, if it is known
 
     @classmethod
     def create(cls, path: Path, layout: Layout, belongs: str) -> "Items":
@@ -385,7 +385,7 @@ class Items:
     def _made(self, stored: tuple[Any, ...]) -> Row:
         number, code, described, *values = stored
         right = (value is None or type(value) is kind for value, kind in zip(values, self._kinds, strict=True))
-        if type(code) is not bytes or self.width not in (0, len(code)) or not all(right):
+        if not _is_code(code, self.n_bits) or not all(right):
             raise FormatError(f"{str(self.path)!r} is damaged: {number!r} has values of other types; {AGAIN}")
         key = values.pop(0) if self.layout.keys == "text" else number
         pairs = zip(self.layout.values, values, strict=True)
@@ -430,6 +430,12 @@ def _tables(layout: Layout) -> dict[str, str]:
         name: f"CREATE TABLE {name} ({has})" + (" WITHOUT ROWID" if name == "tags" else "")
         for name, has in made.items()
     }
+
+
+def _is_code(code: Any, n_bits: int | None) -> bool:
+    if type(code) is not bytes or n_bits is None:
+        return type(code) is bytes
+    return len(code) == -(-n_bits // 8) and code[-1] % (1 << -n_bits % 8) == 0
 
 
 def _mark(row: tuple[Any, ...]) -> int:

@@ -118,7 +118,7 @@ def telling(path: Path) -> Iterator[None]:
         raise FormatError(f"{shown} is damaged: {error}; {AGAIN}") from error
     except (FormatError, OSError):
         raise
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
         raise FormatError(f"{shown} is damaged: what it holds makes no sense ({error!r}); {AGAIN}") from error
 
 
