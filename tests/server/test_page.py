@@ -92,13 +92,13 @@ def collections(tmp_path_factory, source):
     GPHasher(**{**QUICK, "n_bits": 16}).fit(source.X, source.y).save(folder / "digits.gph")
     plain = source._replace(images=None, descriptor=None)
     for name, rows in {"digits": source, "plain": plain}.items():
-        Collection.build(folder / f"{name}.index", folder / "digits.gph", rows).close()
+        Collection.create(folder / f"{name}.index", folder / "digits.gph", rows).close()
     return folder
 
 
 @pytest.fixture(scope="module")
 def address(collections):
-    with serving(collections / "digits.index") as address:
+    with serving(collections / "digits.gphash") as address:
         yield address
 
 
@@ -237,7 +237,7 @@ def test_a_picture_may_come_by_hand(page, way):
     page.run(
         """
         const way = arguments[0];
-        fetch('items/7/image').then((response) => response.blob()).then((blob) => {
+        fetch('pictures/7').then((response) => response.blob()).then((blob) => {
           const carried = new DataTransfer();
           carried.items.add(new File([blob], 'seven.png', {type: blob.type}));
           dispatchEvent(way === 'drop' ? new DragEvent(way, {dataTransfer: carried, cancelable: true})
@@ -447,7 +447,7 @@ def test_labels_are_text(page, source):
 
 
 def test_a_token_is_asked_for_and_kept(browser, collections):
-    with serving(collections / "digits.index", read_token="open-sesame") as address:
+    with serving(collections / "digits.gphash", read_token="open-sesame") as address:
         page = Page(browser, address).open("#id=5")
         until(lambda: page.one("#token-dialog").is_displayed())
         page.one("#token").send_keys("wrong", Keys.ENTER)
@@ -462,7 +462,7 @@ def test_a_token_is_asked_for_and_kept(browser, collections):
 
 
 def test_without_pictures_the_bits_are_shown(browser, collections):
-    with serving(collections / "plain.index") as address:
+    with serving(collections / "plain.gphash") as address:
         page = Page(browser, address).open("#id=5").shows("item 5")
         assert not page.one("#pick").is_displayed()
         assert page.all("#grid img") == []
@@ -471,7 +471,7 @@ def test_without_pictures_the_bits_are_shown(browser, collections):
 
 
 def test_a_service_that_is_gone_is_told(browser, collections):
-    with serving(collections / "digits.index") as address:
+    with serving(collections / "digits.gphash") as address:
         page = Page(browser, address).open("#id=5").shows("item 5")
     page.press("r")
     assert "does not answer" in page.error()

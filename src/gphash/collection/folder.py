@@ -8,7 +8,6 @@ import threading
 import warnings
 from functools import lru_cache, reduce
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,11 +38,12 @@ SMALL = 1 << 16  # items of a part that is joined with the next one to be writte
 class Folder:
     """The files of a collection; threads may share it."""
 
-    def __init__(self, path: Path, writable: bool) -> None:
-        self.path, self.writable = path, writable
+    def __init__(self, place: Path, writable: bool) -> None:
+        self.place, self.path, self.writable = place, Path(os.path.realpath(place)), writable
         self.items: Items
         self.changing = threading.RLock()
         self.n_changes = 0
+        path = self.path
         self._lock = manifests.take_lock(path) if writable else None
         self._owner = os.getpid()
         try:
@@ -59,7 +59,7 @@ class Folder:
     @classmethod
     def open(cls, place: Location, writable: bool) -> "Folder":
         """Open a collection; a FormatError names a file of it that is missing or damaged."""
-        path = Path(os.path.realpath(Path(place).expanduser()))
+        path = Path(place).expanduser().absolute()
         if not manifests.is_collection(path):
             manifests.read(path)  # which says what is missing
         return cls(path, writable)
@@ -71,6 +71,7 @@ class Folder:
             try:
                 items = Items.open(self.path / manifest.items, manifest.id, self.writable)
                 try:
+                    self._inode = os.stat(self.path / manifest.items).st_ino
                     version, folded = items.version(), items.folded()
                     held = self._held(manifest)
                     place, changed, there, codes = items.changes(manifest.folded)
@@ -232,9 +233,10 @@ class Folder:
         name = manifests.free_part(self.path)
         return write_part(self.path, name, buckets, self.manifest.n_bits, self.manifest.fingerprint)
 
-    def stamp(self) -> Any:
-        """What differs when the files were changed by somebody else."""
-        return manifests.stamp(self.path)
+    def is_replaced(self) -> bool:
+        """Whether other files were put in its place; an error if what is there now is no collection."""
+        there = manifests.read(self.place)
+        return (there.id, os.stat(self.place / there.items).st_ino) != (self.manifest.id, self._inode)
 
     def close(self) -> None:
         """Let another writer have the files."""
