@@ -100,7 +100,19 @@ def test_forms_and_kinds_of_bodies(app, capfd):
 
 
 PATHS = ["/items/%00", "/items/1%00", "/items/%ff", "/items/%F0%9F%98%80", "/items/..%2f..%2fetc", "/items/1;x=1"]
-PATHS += ["/static/..%2f..%2fapp.py", "/static/%2e%2e", "/static/", "//", "//healthz", "/pictures/1//2", "/pictures/", "/items/.", "/items/%2e%2e", "/%", "/docs"]
+PATHS += [
+    "/static/..%2f..%2fapp.py",
+    "/static/%2e%2e",
+    "/static/",
+    "//",
+    "//healthz",
+    "/pictures/1//2",
+    "/pictures/",
+    "/items/.",
+    "/items/%2e%2e",
+    "/%",
+    "/docs",
+]
 PATHS += ["/collection/buckets?n", "/collection/buckets?n=%FF", "/collection/buckets?" + "a=1&" * 3000]
 PATHS += ["/items/" + "1" * 3000, "/" + "a" * 60_000, "/items/%E2%80%AE1", "/items/1%0d%0aX:%20y"]
 HEADERS = [

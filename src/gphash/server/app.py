@@ -188,9 +188,9 @@ def create_app(path: str | os.PathLike[str], settings: ServiceSettings) -> FastA
         Edge, settings=settings, metrics=service.metrics, is_stopping=lambda: service.state == "stopping"
     )
     app.state.service = service
-    _add_page_and_state(app, service)
-    _add_items(app, service)
     _add_questions(app, service)
+    _add_items(app, service)
+    _add_page_and_state(app, service)
     _secure(app.openapi(), settings)
     return app
 

@@ -24,10 +24,10 @@ function kindOf(schema, depth = 0) {
 function detailsOf(schema, required) {
   const told = resolved(schema);
   const bounds = [told, ...(told.anyOf ?? [])].map(resolved);
-  const find = (name) => bounds.map((one) => one[name]).find((value) => value !== undefined);
+  const limit = (name) => bounds.map((one) => one[name]).find((value) => value !== undefined);
   const range = (least, most, what = "") => {
-    const low = find(least);
-    const high = find(most);
+    const low = limit(least);
+    const high = limit(most);
     if (low === undefined && high === undefined) return null;
     if (low === high) return `${low}${what}`;
     if (high === undefined) return `at least ${low}${what}`;

@@ -322,8 +322,9 @@ async function search() {
     if (control.signal.aborted) return;
     shown = null;
     clearSearch();
-    say("Nothing to show: the search failed.");
-    find("where").toggleAttribute("aria-invalid", error.argument === "where");
+    const faulty = error.argument === "where";
+    say(faulty ? "Nothing to show: the condition cannot be asked." : "Nothing to show: the search failed.");
+    find("where").toggleAttribute("aria-invalid", faulty);
     showError(error, follow);
   } finally {
     if (searching === control) {
@@ -463,6 +464,7 @@ function clearSearch() {
   find("query-label").textContent = "No query yet";
   find("query-origin").textContent = "choose one:";
   find("query-about").replaceChildren();
+  find("query-more").hidden = true;
   showCode(null);
 }
 
@@ -508,7 +510,6 @@ function show(found, given) {
   find("query-label").textContent = given ? (given.file ? "picture given" : "vector given") : name;
   find("query-origin").textContent = given ? given.name : `item ${query.key}`;
   showAbout(query, more.filter((text) => text !== `item ${query.key}`));
-  if (!given && find("key").value !== String(query.key)) find("key").value = query.key;
   showCode(query);
 
   const hadFocus = grid.contains(document.activeElement);
@@ -529,7 +530,9 @@ function show(found, given) {
 
 /** What is known of the query beside its name. */
 function showAbout({ values }, more) {
-  const about = more.map((text) => make("p", { class: "more", text }));
+  find("query-more").textContent = more.join(", ");
+  find("query-more").hidden = !more.length;
+  const about = [];
   if (values.text) about.push(make("p", { class: "words", text: values.text }));
   if (values.link) about.push(make("p", {}, linkOf(values.link)));
   find("query-about").replaceChildren(...about, ...tableOf(values));
@@ -592,7 +595,7 @@ function tied(run, all, { hits, ranking }) {
   const distance = distanceOf(run[0], ranking);
   return run.length < all
     ? `${grouped(run.length)} of ${many} that are ${distance} away, none nearer than another`
-    : `${many} ${distance} away, none nearer than another`;
+    : `${many} are ${distance} away, none nearer than another`;
 }
 
 function sectionOf(title, items) {
@@ -813,6 +816,7 @@ async function follow() {
   state = parse(location.hash);
   showView();
   showSettings();
+  if (state.key !== null) find("key").value = state.key;
   if (state.view === "buckets") await showBuckets();
   else await search();
 }
