@@ -96,7 +96,22 @@ def collections(tmp_path_factory, source):
     GPHasher(**{**QUICK, "n_bits": 16}).fit(source.X, source.y).save(folder / "digits.gph")
     plain = source._replace(images=None, descriptor=None)
     for name, rows in {"digits": source, "plain": plain}.items():
-        Collection.create(folder / f"{name}.index", folder / "digits.gph", rows).close()
+        Collection.create(folder / f"{name}.gphash", folder / "digits.gph", rows).close()
+    things = [
+        {
+            "key": KEY if row == 5 else f"sku-{row}",
+            "label": LONG if source.y[row] == 5 else str(source.y[row]),
+            "title": HOSTILE if row == 6 else f"Thing {row}",
+            "text": "Useful in the garden. " * (row % 9),
+            "link": LINKS[row % len(LINKS)],
+            "price": row / 2,
+            "a colour": ["red", "blue"][row % 2],
+        }
+        for row in range(N_ITEMS)
+    ]
+    Collection.create(folder / "things.gphash", folder / "digits.gph", source.X, things).close()
+    large = [{"key": 2**63 - 1 - row} for row in range(50)]
+    Collection.create(folder / "large.gphash", folder / "digits.gph", source.X[:50], large).close()
     return folder
 
 

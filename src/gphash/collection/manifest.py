@@ -33,7 +33,9 @@ ENDING = ".gphash"  # by custom
 AGAIN = "make the collection again, or get it from where it was made"
 REMOTE = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "fuse.sshfs", "9p", "ceph", "glusterfs", "lustre")
 
-PART = Record({"file": Name(), "fingerprint": Digest(), **dict.fromkeys(("n_items", "first", "last"), Whole(-(2**63)))})
+PART = Record(
+    {"file": Name(), "fingerprint": Digest(), **dict.fromkeys(("n_items", "first", "last"), Whole(-(2**63), 2**63 - 1))}
+)
 TOLD = Record(
     {
         **{"format": Whole(1), "gphash": Text(), "id": Digest(16), "name": Text(), "n_bits": Whole(1, MOST_BITS)},
