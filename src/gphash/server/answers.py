@@ -247,7 +247,7 @@ def _query(collection: Collection, question: SearchForm, picture: bytes, setting
 
 
 def _search(collection: Collection, query: Query, question: SearchForm, k: int) -> list[Hit]:
-    options = {"ranking": question.ranking, "radius": question.radius, "label": question.label}
+    options: dict[str, Any] = {"ranking": question.ranking, "radius": question.radius, "label": question.label}
     if question.where is None and not question.params:
         found: list[Hit] = collection.search(query, k, **options)
         return found

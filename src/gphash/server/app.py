@@ -42,11 +42,12 @@ WORKERS = 2
 SMALL_BODY = 1 << 16  # bytes that are read and checked in no time
 NUMBER_BYTES, BESIDE_NUMBERS = 32, 1 << 18  # of JSON: at most 24 of a number say something, and those between
 MAX_BUCKETS, MAX_SAMPLES = 200, 100
+WHOLE = {"minimum": -(2**63), "maximum": 2**63 - 1}
 ERRORS = (400, 401, 403, 413, 500, 503)
 WITH_BODY = (408, 415, 422, 429)
 
 # All that follows belongs to the key, also slashes: nothing comes after it.
-PathKey = Annotated[str, Path(min_length=1, description="a whole number, or a text; percent-encoded")]
+PathKey = Annotated[str, Path(min_length=1, description="of an item, percent-encoded")]
 BucketCount = Annotated[PlainInt, Query(ge=1, le=MAX_BUCKETS)]
 SampleCount = Annotated[PlainInt, Query(ge=0, le=MAX_SAMPLES)]
 
@@ -191,7 +192,7 @@ def create_app(path: str | os.PathLike[str], settings: ServiceSettings) -> FastA
     _add_questions(app, service)
     _add_items(app, service)
     _add_page_and_state(app, service)
-    _secure(app.openapi(), settings)
+    _complete(app.openapi(), settings, service.shelf.collection.layout.keys)
     return app
 
 
@@ -313,13 +314,16 @@ def _responses(*statuses: int, status: int = 200, **success: Any) -> dict[int | 
     return found
 
 
-def _secure(described: dict[str, Any], settings: ServiceSettings) -> None:
-    """Enter into a description which token every route needs."""
+def _complete(described: dict[str, Any], settings: ServiceSettings, keys: str) -> None:
+    """Enter into a description which token every route needs, and of which kind keys are in paths."""
+    kind = {"type": "string", "minLength": 1} if keys == "text" else {"type": "integer"} | WHOLE
     described.setdefault("components", {})["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
     for path, operations in described["paths"].items():
         for method, operation in operations.items():
             reading = method == "get" or path in READING_POSTS
             token = settings.read_token if reading else settings.write_token or settings.read_token
+            for parameter in operation.get("parameters", ()):
+                parameter["schema"] = kind if parameter["in"] == "path" else parameter["schema"]
             operation["security"] = [{"token": []}] if token and path not in SIGNS_OF_LIFE else []
 
 
