@@ -1,8 +1,8 @@
 """`Collection`: things to search in, and what is known of them."""
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Collection as Several
+from collections.abc import Iterable, Sequence
 from itertools import repeat
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -285,7 +285,7 @@ class Collection:
         several = isinstance(query, list) and bool(query) and isinstance(query[0], Query)
         one = isinstance(query, Query) or (not several and np.ndim(query) == 1)  # type: ignore[arg-type]
         queries = self._queries(query if several or not isinstance(query, Query) else [query], ranking)
-        found = self._steady(lambda: self._find(queries, k, condition, label, ranking, radius))
+        found = self._store.steady(lambda: self._find(queries, k, condition, label, ranking, radius))
         return found[0] if one else found
 
     def _queries(self, query: Any, ranking: str) -> list[Query]:
@@ -335,7 +335,7 @@ class Collection:
             seen = self._seen(numbers)
             return [seen[number][1] for number in numbers]
 
-        return self._steady(read)
+        return self._store.steady(read)
 
     def item(self, key: Key) -> Item:
         """An item by its key; an UnknownItemError if there is none."""
@@ -362,7 +362,7 @@ class Collection:
                 found.append(Bucket(bits, len(numbers), [rows[number].key for number in chosen], labels))
             return found
 
-        return self._steady(read)
+        return self._store.steady(read)
 
     def random_key(self, seed: int | None = None) -> Key:
         """The key of some item; an UnknownItemError if there are none."""
@@ -373,7 +373,7 @@ class Collection:
             number = int(ids[np.random.default_rng(seed).integers(len(ids))])
             return self._store.items.rows([number])[number].key
 
-        return self._steady(read)
+        return self._store.steady(read)
 
     def add(
         self,
@@ -461,19 +461,6 @@ class Collection:
             for (number, row), text in zip(rows.items(), bits, strict=True):
                 cache[number] = row, Item(row.key, row.labels, text, number in pictured, showing.values(row))
         return cache
-
-    def _steady(self, read: Callable[[], T]) -> T:
-        """What `read` gives; once more, with changes held back, if something changed meanwhile."""
-        store = self._store
-        store.refresh()
-        before = store.n_changes
-        # Items may be gone by the time they are looked up, and a filter is for one state of the index.
-        with contextlib.suppress(KeyError, ValueError):
-            found = read()
-            if store.n_changes == before:
-                return found
-        with store.changing:
-            return read()
 
 
 def _is_relevant(labels: tuple[str, ...], row: Row) -> bool | None:

@@ -3,11 +3,14 @@
 There is one writer at a time. Readers see what is acknowledged, as of the last look: `refresh` looks again.
 """
 
+import contextlib
 import os
 import threading
 import warnings
+from collections.abc import Callable
 from functools import lru_cache, reduce
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +36,8 @@ ATTEMPTS = 20
 PENDING, SHARE = 1 << 16, 8  # changes are folded into the parts beyond so many, or this part of all items
 FILTERS = 16  # kept until something changes
 SMALL = 1 << 16  # items of a part that is joined with the next one to be written
+
+T = TypeVar("T")
 
 
 class Folder:
@@ -165,6 +170,18 @@ class Folder:
             self._version = version
             self._place, changed, there, codes = self.items.changes(self._place)
             self._apply(changed, there, codes)
+
+    def steady(self, read: Callable[[], T]) -> T:
+        """What `read` gives; once more, with changes held back, if something changed meanwhile."""
+        self.refresh()
+        before = self.n_changes
+        # Items may be gone by the time they are looked up, and a filter is for one state of the index.
+        with contextlib.suppress(KeyError, ValueError):
+            found = read()
+            if self.n_changes == before:
+                return found
+        with self.changing:
+            return read()
 
     def add(self, rows: list[NewRow], pictures: list[bytes | None]) -> list[int]:
         """Add items, all of them or none, and return their numbers; on return they are on disk."""

@@ -90,6 +90,11 @@ class Layout(NamedTuple):
         return own | {name: quoted(name) for name in (*SAID, *self.columns)}
 
     @property
+    def kinds(self) -> dict[str, str]:
+        """The types of those columns."""
+        return {"key": self.keys, **dict.fromkeys(SAID, "text"), **self.columns}
+
+    @property
     def values(self) -> tuple[str, ...]:
         """Columns that an item has values in."""
         return (*SAID, *self.columns)
@@ -171,9 +176,15 @@ class Items:
         with telling(self.path, self.layout):
             self._connection.executemany("INSERT OR IGNORE INTO tags VALUES (?, ?)", tagged)
 
-    def finish(self, classes: Sequence[str]) -> None:
-        """Write the names of classes, make what was written durable, and close the file."""
+    def finish(self, classes: Sequence[str], next_number: int = 0) -> None:
+        """Write the names of classes, make what was written durable, and close the file.
+
+        Numbers below `next_number` will not be given to new items.
+        """
         with telling(self.path, self.layout):
+            if next_number > self.next_number():
+                self._connection.execute("DELETE FROM sqlite_sequence WHERE name = 'items'")
+                self._connection.execute("INSERT INTO sqlite_sequence VALUES ('items', ?)", (next_number - 1,))
             self._connection.executemany("INSERT INTO classes (name) VALUES (?)", ((name,) for name in classes))
             self._connection.execute("CREATE INDEX items_label ON items (label) WHERE label IS NOT NULL")
             self._connection.execute("COMMIT")
@@ -246,6 +257,23 @@ class Items:
             ask("UPDATE state SET folded = ?", (folded,))
             ask("DELETE FROM changes WHERE place <= ?", (folded,))
 
+    @contextlib.contextmanager
+    def moment(self) -> Iterator[None]:
+        """All that is read meanwhile is of one moment, whatever a writer does."""
+        with self._lock:
+            with telling(self.path, self.layout):
+                self._connection.execute("BEGIN")
+            try:
+                yield
+            finally:
+                self._connection.execute("ROLLBACK")
+
+    def next_number(self) -> int:
+        """The next number that was never used."""
+        with self._reading() as ask:
+            found = ask("SELECT seq FROM sqlite_sequence WHERE name = 'items'").fetchone()
+        return 1 if found is None else int(found[0]) + 1
+
     def count(self) -> int:
         """How many items there are."""
         with self._reading() as ask:
@@ -258,17 +286,21 @@ class Items:
             found = ask(f"SELECT {names} FROM items WHERE number IN (SELECT value FROM json_each(?))", _list(numbers))
             return {row[0]: self._row(row) for row in found}
 
-    def all_rows(self) -> Iterator[Row]:
-        """All items, by their numbers."""
+    def all_stored(self) -> Iterator[list[tuple[Any, ...]]]:
+        """All items by their numbers, many at a time, as they are stored: number, code, described, key, and values."""
         names, last = ", ".join(self._names), -(2**63)
         while True:
             with self._reading() as ask:
                 statement = f"SELECT {names} FROM items WHERE number >= ? ORDER BY number LIMIT {BATCH}"
-                found = [self._row(row) for row in ask(statement, (last,))]
-            yield from found
+                found = [self._checked(row) for row in ask(statement, (last,))]
+            yield found
             if len(found) < BATCH:
                 return
-            last = found[-1].number + 1
+            last = found[-1][0] + 1
+
+    def all_rows(self) -> Iterator[Row]:
+        """All items, by their numbers."""
+        return (self._made(row) for batch in self.all_stored() for row in batch)
 
     def all_pictures(self) -> Iterator[tuple[int, bytes, str | None]]:
         """All pictures that are kept here, by their numbers: number, content, and the shape of pixels."""
@@ -287,7 +319,7 @@ class Items:
 
     def matching(self, condition: Condition) -> NDArray[np.int64]:
         """Numbers of the items for which a condition holds, ascending."""
-        statement = f"SELECT number FROM items WHERE ({condition.sqlite()}) ORDER BY number"
+        statement = f"SELECT number FROM items WHERE ({condition.sqlite}) ORDER BY number"
         try:
             with self._reading() as ask:
                 return np.array([number for (number,) in ask(statement, condition.values)], np.int64)
@@ -380,9 +412,16 @@ class Items:
         return (*stored, _mark(stored))
 
     def _row(self, found: tuple[Any, ...]) -> Row:
-        if _mark(found[:-1]) != found[-1]:
+        return self._made(self._checked(found))
+
+    def _checked(self, found: tuple[Any, ...]) -> tuple[Any, ...]:
+        row = found[:-1]
+        if _mark(row) != found[-1]:
             raise FormatError(f"{str(self.path)!r} is damaged: the item {found[0]} is not as it was written; {AGAIN}")
-        number, code, described, *values = found[:-1]
+        return row
+
+    def _made(self, stored: tuple[Any, ...]) -> Row:
+        number, code, described, *values = stored
         key = values.pop(0) if self.layout.keys == "text" else number
         pairs = zip(self.layout.values, values, strict=True)
         return Row(number, key, code, bool(described), {name: value for name, value in pairs if value is not None})

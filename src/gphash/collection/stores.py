@@ -2,7 +2,8 @@
 
 import os
 import re
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Callable
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from gphash.collection.conditions import Condition
 from gphash.collection.items import ItemTable, NewRow
@@ -10,6 +11,8 @@ from gphash.collection.records import Query
 from gphash.data.descriptors.descriptor import Descriptor
 from gphash.functions.model import Model
 from gphash.registry import Registry
+
+T = TypeVar("T")
 
 Location: TypeAlias = str | os.PathLike[str]
 
@@ -23,8 +26,8 @@ class Store(Protocol):
         Codes by numbers, and what is known of the numbers.
     pictures
         A folder, and one that is named relative to it; None if the collection names no folder.
-    n_changes, changing
-        What differs after every change, and a lock that holds changes back.
+    changing
+        A lock that holds changes of this process back.
     """
 
     name: str
@@ -34,8 +37,14 @@ class Store(Protocol):
     items: ItemTable
     pictures: tuple[str, str] | None
     writable: bool
-    n_changes: int
     changing: Any
+
+    @property
+    def n_changes(self) -> int:
+        """What differs after every change."""
+
+    def steady(self, read: Callable[[], T]) -> T:
+        """What `read` gives, all of it of one moment."""
 
     def nearest(
         self,
