@@ -118,6 +118,7 @@ def test_only_what_cannot_wait_is_done_where_it_arrives(writable, descriptor, in
 
     collection = Asked()
     collection.writable, collection.descriptor, collection.index = writable, descriptor, index
+    collection.has_pictures = True
     monkeypatch.setattr(app.index_search.scanner, "compiled", True)
     assert app._is_quick(collection, SearchJson(key=1)) is quick
     for narrowed in ({"label": "a"}, {"where": "key > 1"}, {"ties": True}):

@@ -334,7 +334,8 @@ def _is_quick(collection: Collection, question: SearchJson) -> bool:
     may wait for a writer or a database, or as long as the search is not compiled.
     """
     filtered = question.label is not None or question.where is not None or question.ties
-    by_code = collection.descriptor is None and question.key is not None and not filtered
+    described = collection.descriptor is not None and collection.has_pictures
+    by_code = question.key is not None and not filtered and not described
     here = not collection.writable and isinstance(collection.index, HammingIndex)
     return by_code and here and index_search.scanner.compiled
 
