@@ -124,7 +124,10 @@ def _deaf_to_hangups() -> Iterator[None]:
 def _listen(host: str, port: int) -> socket.socket:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+        listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
+        # Connections have it from here; asyncio would not set it. A body must not wait for its headers to be confirmed.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return listener
     except OSError as error:
         message = f"cannot listen on {host}:{port}: {error.strerror or error}; give another host or port."
         raise OSError(message) from error
