@@ -379,6 +379,6 @@ def test_pictures_that_are_not_shown_are_told_of_in_one_line(tmp_path, monkeypat
 
 
 def test_an_answer_does_not_wait_for_its_headers_to_be_confirmed():
-    with service._listen("127.0.0.1", 0) as listener:
-        with socket.create_connection(listener.getsockname()), listener.accept()[0] as accepted:
-            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    listener = service._listen("127.0.0.1", 0)
+    with listener, socket.create_connection(listener.getsockname()), listener.accept()[0] as accepted:
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
