@@ -283,17 +283,6 @@ def _add_questions(app: FastAPI, service: Service) -> None:
     find = functools.partial(answers.search, timed=service.metrics.search)
 
     @app.post(
-        "/items",
-        status_code=201,
-        responses=_responses(*WITH_BODY, 409, 507, status=201, model=answers.ItemAnswer),
-        openapi_extra=taken["item"],
-    )
-    async def add(request: Request) -> Response:
-        """Add an item; it is on disk when this answers."""
-        service.check_writable()
-        return await service.ask(request, (ItemJson, ItemForm), answers.add, status=201)
-
-    @app.post(
         "/search", responses=_responses(*WITH_BODY, 404, model=answers.SearchAnswer), openapi_extra=taken["search"]
     )
     async def search(request: Request) -> Response:
@@ -304,6 +293,17 @@ def _add_questions(app: FastAPI, service: Service) -> None:
     async def encode(request: Request) -> Response:
         """Codes of features or of a picture."""
         return await service.ask(request, (EncodeJson, EncodeForm), answers.encode, settings.max_rows)
+
+    @app.post(
+        "/items",
+        status_code=201,
+        responses=_responses(*WITH_BODY, 409, 507, status=201, model=answers.ItemAnswer),
+        openapi_extra=taken["item"],
+    )
+    async def add(request: Request) -> Response:
+        """Add an item; it is on disk when this answers."""
+        service.check_writable()
+        return await service.ask(request, (ItemJson, ItemForm), answers.add, status=201)
 
 
 def _responses(*statuses: int, status: int = 200, **success: Any) -> dict[int | str, dict[str, Any]]:

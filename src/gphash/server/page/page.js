@@ -569,8 +569,9 @@ function sections(found) {
   const made = [];
   const flush = (alone) => {
     if (!alone.length) return;
-    const ends = [alone[0], alone.at(-1)].map((hit) => distanceOf(hit, ranking));
-    const title = alone.length === 1 ? `${ends[0]} away` : `${ends.join(" to ")} away, nearest first`;
+    const last = distanceOf(alone.at(-1), ranking);
+    const first = ranking === "expected" ? distanceOf(alone[0], ranking) : alone[0].distance;
+    const title = alone.length === 1 ? `${last} away` : `${first} to ${last} away, nearest first`;
     made.push(sectionOf(title, alone.map((hit) => card(hit, 1, found))));
   };
   let alone = [];
