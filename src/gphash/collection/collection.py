@@ -102,6 +102,10 @@ class Collection:
         """Let another writer open the collection."""
         self._store.close()
 
+    def is_replaced(self) -> bool:
+        """Whether another collection was put in its place; this one stays what it is until it is opened again."""
+        return self._store.is_replaced()
+
     def __enter__(self) -> Self:
         return self
 

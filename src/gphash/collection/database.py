@@ -310,9 +310,10 @@ class Database:
     def refresh(self) -> None:
         """Every statement sees what is committed."""
 
-    def stamp(self) -> Any:
-        """Nothing has to be opened again when others change something."""
-        return None
+    def is_replaced(self) -> bool:
+        """Whether another collection was put in its place."""
+        with self.index.view() as view:
+            return relations.read_meta(view) != self.index.meta
 
     def next_number(self) -> int:
         """The next number that was never used."""

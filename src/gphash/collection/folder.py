@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from functools import lru_cache, reduce
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,11 +47,12 @@ T = TypeVar("T")
 class Folder:
     """The files of a collection; threads may share it."""
 
-    def __init__(self, path: Path, writable: bool) -> None:
-        self.path, self.writable = path, writable
+    def __init__(self, place: Path, writable: bool) -> None:
+        self.place, self.path, self.writable = place, Path(os.path.realpath(place)), writable
         self.items: Items
         self.changing = threading.RLock()
         self.n_changes = 0
+        path = self.path
         self._lock = manifests.take_lock(path) if writable else None
         self._owner = os.getpid()
         try:
@@ -65,7 +66,7 @@ class Folder:
     @classmethod
     def open(cls, place: Location, writable: bool) -> "Folder":
         """Open a collection; a FormatError names a file of it that is missing or damaged."""
-        path = Path(os.path.realpath(Path(place).expanduser()))
+        path = Path(place).expanduser().absolute()
         if not manifests.is_collection(path):
             manifests.read(path)  # which says what is missing
         return cls(path, writable)
@@ -107,6 +108,7 @@ class Folder:
         self.model, self.descriptor, self.name = model, descriptor, manifest.name
         self.pictures = None if manifest.pictures is None else (str(self.path), manifest.pictures)
         self._version, self._place, self._n_pending = version, place, len(changed)
+        self._inode = items.path.stat().st_ino
         self._forget_filters()
         return True
 
@@ -307,9 +309,10 @@ class Folder:
         name = manifests.free_part(self.path)
         return write_part(self.path, name, buckets, self.manifest.n_bits, self.manifest.fingerprint)
 
-    def stamp(self) -> Any:
-        """What differs when the files were changed by somebody else."""
-        return manifests.stamp(self.path)
+    def is_replaced(self) -> bool:
+        """Whether other files were put in its place; an error if what is there now is no collection."""
+        there = manifests.read(self.place)
+        return (there.id, (self.place / there.items).stat().st_ino) != (self.manifest.id, self._inode)
 
     def close(self) -> None:
         """Let another writer have the files."""

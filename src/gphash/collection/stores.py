@@ -69,8 +69,8 @@ class Store(Protocol):
     def refresh(self) -> None:
         """See what others have changed."""
 
-    def stamp(self) -> Any:
-        """What differs when others have changed something."""
+    def is_replaced(self) -> bool:
+        """Whether another collection was put in its place, so that it has to be opened again."""
 
     def close(self) -> None:
         """Release everything."""
