@@ -12,8 +12,8 @@ import pytest
 
 from gphash.collection import folder as folders
 from gphash.collection.collection import Collection
-from gphash.collection.items import KnownKeyError
 from gphash.collection.records import NoPictureError, UnknownItemError
+from gphash.collection.rows import KnownKeyError
 from gphash.data.pictures import PictureError
 from gphash.files import LockedError
 from tests.collection import sources

@@ -149,24 +149,24 @@ def test_any_tree_of_comparisons_holds_where_it_does_in_python(shop, tree):
         ("mark > 0", "which is no column"),
         ("price < 3; drop table items", "has '; drop tab'"),
         ("price < 3 -- more", "'more', which is no column"),
-        ("price < 3 /* more */", "'more', which is no column"),
-        ("1) union select (1", "brackets"),
+        ("price < 3 /* more */", "give one whole condition"),
+        ("1) union select (1", "give one whole condition"),
         ("key in (select key from items)", "'select', which is no column"),
         ("load_extension('x') = 1", "'load_extension', which is no column"),
         ("random() > 0", "'random', which is no column"),
         ("count(*) > 0", "'count', which is no column"),
         ("sqlite_version() > 0", "which is no column"),
-        ("(price < 3", "'\\(' that nothing closes"),
-        ("price < 3)", "brackets"),
+        ("(price < 3", "has no end; give one whole condition"),
+        ("price < 3)", "give one whole condition"),
         ("(" * 51 + "1" + ")" * 51, "too many"),
         ("price < 0x10", "give one condition"),
         ("price < 1.2.3", "give one condition"),
         ("title = 'open", "give one condition"),
-        ("price <", "no condition that can be asked"),
-        ("price price", "no condition that can be asked"),
-        ("price = 3, stock = 2", "no condition that can be asked"),
-        ("price in 3", "no condition that can be asked"),
-        ("abs(price, 2) = 1", "no condition that can be asked"),
+        ("price <", "has no end; give one whole condition"),
+        ("price price", "give one whole condition"),
+        ("price = 3, stock = 2", "give one whole condition"),
+        ("price in 3", "give one whole condition"),
+        ("abs(price, 2) = 1", "it takes one value"),
         ("pragma_table_info = 1", "which is no column"),
         ("title like x'00'", "which is no column"),
         ("price = :one", "give one condition"),
@@ -174,9 +174,9 @@ def test_any_tree_of_comparisons_holds_where_it_does_in_python(shop, tree):
         ("price = @one", "give one condition"),
         ("`price` = 1", "give one condition"),
         ("[price] = 1", "give one condition"),
-        ("price = 1 limit 1", "'limit', which is no column"),
-        ("price collate nocase = 1", "'collate', which is no column"),
-        ("not " * 1500 + "price", "no condition that can be asked"),
+        ("price = 1 limit 1", "give one whole condition"),
+        ("price collate nocase = 1", "give one whole condition"),
+        ("not " * 1500 + "price", "where="),
     ],
 )
 def test_what_is_no_condition_is_refused(shop, where, message):
@@ -188,8 +188,8 @@ def test_what_is_no_condition_is_refused(shop, where, message):
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ([], "where has 1 \\? and params 0 values"),
-        ([1, 2], "where has 1 \\? and params 2 values"),
+        ([], r"params=\[\] for where='price < \?', which has 1 \?"),
+        ([1, 2], r"params=\[1, 2\] for where='price < \?', which has 1 \?"),
         ("1", "give a list"),
         ({"price": 1}, "give a list"),
         (3, "give a list"),
@@ -198,8 +198,7 @@ def test_what_is_no_condition_is_refused(shop, where, message):
         ([float("nan")], "give texts, numbers"),
         ([float("inf")], "give texts, numbers"),
         (["a\0b"], "give texts, numbers"),
-        (["\ud800"], "no condition that can be asked"),
-        ([2**70], "no condition that can be asked"),
+        (["\ud800"], "give texts, numbers"),
     ],
 )
 def test_values_that_cannot_be_compared_are_refused(shop, params, message):
@@ -208,22 +207,22 @@ def test_values_that_cannot_be_compared_are_refused(shop, params, message):
 
 
 def test_values_without_a_condition_are_refused(shop):
-    with pytest.raises(ValueError, match=r"params=.* without where"):
+    with pytest.raises(ValueError, match=r"params=.*, but where=None"):
         shop.search(X[0], params=[3])
 
 
-def test_equal_values_of_other_types_are_other_conditions(shop, model, tmp_path):
-    titles = ["1", "1.0", "2"]
-    with Collection.create(tmp_path / "titles.gphash", model, X[:3], {"title": titles}) as collection:
-        found = [[hit.key for hit in collection.search(X[0], where="title = ?", params=[value])] for value in (1, 1.0)]
-    assert found == [[0], [1]]
+def test_a_number_is_not_compared_with_a_text(shop, model, tmp_path):
+    with Collection.create(tmp_path / "titles.gphash", model, X[:3], {"title": ["1", "1.0", "2"]}) as collection:
+        assert [hit.key for hit in collection.search(X[0], where="title = ?", params=["1.0"])] == [1]
+        with pytest.raises(ValueError, match="needs a text"):
+            collection.search(X[0], where="title = ?", params=[1.0])
 
 
 @given(text=st.text(st.sampled_from(list("pricek ?'\"()=<>!-*/|,;.0e1\n")) | st.characters(), max_size=30))
 def test_a_text_is_refused_or_is_one_condition(text):
     """Whatever passes can be nothing but a condition for SQLite, which is asked what it does."""
     try:
-        condition = conditions.read(text, [1] * text.count("?"), COLUMNS)
+        condition = conditions.read(text, [1] * text.count("?"), COLUMNS, dict.fromkeys(COLUMNS, "real"))
     except ValueError:
         return
     actions = set()
@@ -232,7 +231,7 @@ def test_a_text_is_refused_or_is_one_condition(text):
     connection.execute(f"CREATE TABLE items (number, {columns})")
     connection.set_authorizer(lambda action, *_: actions.add(action) or sqlite3.SQLITE_OK)
     try:
-        connection.execute(f"SELECT number FROM items WHERE ({condition.sqlite()})", condition.values)
+        connection.execute(f"SELECT number FROM items WHERE ({condition.sqlite})", condition.values)
     except (sqlite3.Error, UnicodeError):
         pass
     finally:

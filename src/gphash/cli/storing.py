@@ -59,9 +59,9 @@ def drop(address: Address, yes: Annotated[bool, Option("--yes", "-y", help="Do n
 
     A collection in a folder is gone when you remove the folder.
     """
-    from gphash.collection import database
+    from gphash.collection import postgres_store
 
-    opened = database.Database.open(address, writable=True)
+    opened = postgres_store.PostgresStore.open(address, writable=True)
     try:
         n_items = len(opened.index)
         if not yes:

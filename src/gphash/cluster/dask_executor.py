@@ -228,7 +228,7 @@ class DaskExecutor:
         """Where a worker keeps our blocks."""
         if home not in self._stores:
             name = uuid.uuid4().hex
-            self._stores[home] = name, self._task(home, "store", worker.Store, name, self._homes.get(home, 1))
+            self._stores[home] = name, self._task(home, "store", worker.BlockStore, name, self._homes.get(home, 1))
         return self._stores[home]
 
     def _pack(self, thing: Any, homes: list[str] | None) -> Any:

@@ -45,7 +45,7 @@ class Outcome(NamedTuple):
     seconds: dict[str, float]
 
 
-class Store:
+class BlockStore:
     """Blocks of one training, for as long as Dask keeps this object: until the client lets go of it, or dies."""
 
     def __init__(self, name: str, n_threads: int) -> None:
@@ -60,7 +60,7 @@ class Store:
         return str, (self.name,)
 
 
-_stores: weakref.WeakValueDictionary[str, Store] = weakref.WeakValueDictionary()
+_stores: weakref.WeakValueDictionary[str, BlockStore] = weakref.WeakValueDictionary()
 
 
 def run(work: Callable[..., Any], job: Job) -> Outcome:

@@ -67,7 +67,7 @@ class BlockFile(NamedTuple):
         return self.stop - self.start
 
 
-class Plan(NamedTuple):
+class BlockPlan(NamedTuple):
     """What a folder is to hold: "codes" or an "index", fingerprints of model and table, and blocks in order."""
 
     kind: str
@@ -86,7 +86,7 @@ class Plan(NamedTuple):
         """Whether all files are there."""
         return all(block.fingerprint is not None for block in self.blocks)
 
-    def begun(self) -> "Plan":
+    def begun(self) -> "BlockPlan":
         """The same before anything was made: what must be equal for work to go on."""
         return self._replace(blocks=tuple(block._replace(fingerprint=None) for block in self.blocks))
 
@@ -96,14 +96,14 @@ def has_plan(path: Path) -> bool:
     return (path / PLAN).is_file()
 
 
-def write_plan(folder: Path, plan: Plan) -> None:
+def write_plan(folder: Path, plan: BlockPlan) -> None:
     """Write the plan, whole or not at all."""
     told = {"format": FORMAT, "gphash": __version__, **plan._asdict()}
     told["blocks"] = [block._asdict() for block in plan.blocks]
     files.write_text(folder / PLAN, json.dumps(told, indent=1) + "\n")
 
 
-def read_plan(folder: str | os.PathLike[str]) -> Plan:
+def read_plan(folder: str | os.PathLike[str]) -> BlockPlan:
     """What a folder holds, finished or not."""
     path = Path(folder) / PLAN
     if not path.is_file():
@@ -117,7 +117,7 @@ def read_plan(folder: str | os.PathLike[str]) -> Plan:
                 raise FaultError(
                     f"its block {one.name!r} does not follow the one before it, or is no file of the folder"
                 )
-        return Plan(told["kind"], told["model"], told["n_bits"], told["source"], found)
+        return BlockPlan(told["kind"], told["model"], told["n_bits"], told["source"], found)
 
 
 class Share(NamedTuple):
@@ -130,7 +130,7 @@ class Share(NamedTuple):
 class Made(NamedTuple):
     """What the folder holds, how many files were there already, and what each worker (machine:process) did now."""
 
-    plan: Plan
+    plan: BlockPlan
     before: int
     workers: dict[str, Share]
 
@@ -224,7 +224,7 @@ def _executor(executor: Any) -> contextlib.AbstractContextManager[Executor]:
     return dask_executor.DaskExecutor(executor)
 
 
-def _plan(kind: str, model: Model, table: FolderTable, numbers: NDArray[np.int64] | None) -> Plan:
+def _plan(kind: str, model: Model, table: FolderTable, numbers: NDArray[np.int64] | None) -> BlockPlan:
     """What should be made."""
     if table.n_features != model.n_features:
         raise ValueError(
@@ -246,10 +246,10 @@ def _plan(kind: str, model: Model, table: FolderTable, numbers: NDArray[np.int64
                 f"{file!r}; rename one."
             )
         planned.append(BlockFile(block.name, file, block.start, block.stop))
-    return Plan(kind, model.fingerprint, model.n_bits, source, tuple(planned))
+    return BlockPlan(kind, model.fingerprint, model.n_bits, source, tuple(planned))
 
 
-def _begin(place: Path, model: Location, table: FolderTable, plan: Plan) -> Plan:
+def _begin(place: Path, model: Location, table: FolderTable, plan: BlockPlan) -> BlockPlan:
     """Get the folder ready, and return its plan, or that of a folder that was begun before."""
     label = f"folder={str(place)!r}"
     if place.exists() and not place.is_dir():
@@ -284,7 +284,7 @@ def _begin(place: Path, model: Location, table: FolderTable, plan: Plan) -> Plan
 
 
 def _task(
-    table: FolderTable, block: BlockFile, place: Path, plan: Plan, numbers: NDArray[np.int64] | None
+    table: FolderTable, block: BlockFile, place: Path, plan: BlockPlan, numbers: NDArray[np.int64] | None
 ) -> BlockTask:
     pieces = tuple(
         table.select(np.arange(block.start + rows.start, block.start + rows.stop))

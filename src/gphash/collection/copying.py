@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gphash.collection import building, database, folder
+from gphash.collection import building, folder, postgres_store
 from gphash.collection import manifest as manifests
 from gphash.collection.columns import Columns
 from gphash.collection.rows import Row
@@ -19,12 +19,12 @@ def to_database(source: Location, address: str, progress: Progress | None = None
     Pictures in a folder that the collection names stay where they are, and are not shown from the database. What others
     change meanwhile is not copied.
     """
-    with folder.Folder.open(source, writable=False) as opened, opened.items.snapshot():
+    with folder.FolderStore.open(source, writable=False) as opened, opened.items.snapshot():
         told = {"name": opened.name, "n_bits": opened.manifest.n_bits, "fingerprint": opened.manifest.fingerprint}
         told["descriptor"] = opened.manifest.descriptor
         content = (opened.path / opened.manifest.model).read_bytes()
         total = opened.items.count()
-        given = database.Given(
+        given = postgres_store.Given(
             opened.items.layout,
             opened.items.all_stored(),
             opened.items.all_pictures(),
@@ -32,13 +32,13 @@ def to_database(source: Location, address: str, progress: Progress | None = None
             opened.items.next_number(),
         )
         tell = None if progress is None else lambda done: progress(done, total)
-        return database.create(address, told, content, given, tell)
+        return postgres_store.create(address, told, content, given, tell)
 
 
 def to_folder(address: str, target: Location, replace: bool = False) -> int:
     """Copy a collection from a database into a new folder, and return how many items it has."""
     place = Path(target).expanduser().absolute()
-    store = database.Database.open(address, writable=False)
+    store = postgres_store.PostgresStore.open(address, writable=False)
     try:
         with building.making(place, replace) as made, store.index.moment():
             rows, layout = list(store.items.all_rows()), store.items.layout

@@ -44,7 +44,7 @@ SMALL = 1 << 16  # items of a part that is joined with the next one to be writte
 T = TypeVar("T")
 
 
-class Folder:
+class FolderStore:
     """The files of a collection; threads may share it."""
 
     def __init__(self, place: Path, writable: bool) -> None:
@@ -64,7 +64,7 @@ class Folder:
             raise
 
     @classmethod
-    def open(cls, place: Location, writable: bool) -> "Folder":
+    def open(cls, place: Location, writable: bool) -> "FolderStore":
         """Open a collection; a FormatError names a file of it that is missing or damaged."""
         path = Path(place).expanduser().absolute()
         if not manifests.is_collection(path):
@@ -322,7 +322,7 @@ class Folder:
             self.items.close()
             self._unlock()
 
-    def __enter__(self) -> "Folder":
+    def __enter__(self) -> "FolderStore":
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from gphash.collection import sqlite
 from gphash.collection.conditions import Condition
-from gphash.collection.rows import TYPES, Key, Layout, NewRow, Row, Value, quoted
+from gphash.collection.rows import TYPES, Key, KnownKeyError, Layout, NewRow, NoNumberError, Row, Value, quoted
 from gphash.collection.sqlite import AGAIN
 from gphash.container import FormatError
 
@@ -445,11 +445,3 @@ def _mark(row: tuple[Any, ...]) -> int:
 
 def _list(values: Sequence[Any]) -> tuple[str]:
     return (json.dumps(list(values)),)
-
-
-class KnownKeyError(ValueError):
-    """A key is in the collection already."""
-
-
-class NoNumberError(Exception):
-    """All numbers were used."""

@@ -90,3 +90,11 @@ class ItemTable(Protocol):
 def quoted(name: str) -> str:
     """A name as a statement has it."""
     return '"' + name.replace('"', '""') + '"'
+
+
+class KnownKeyError(ValueError):
+    """A key is in the collection already."""
+
+
+class NoNumberError(Exception):
+    """All numbers were used."""

@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias, TypeVar
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from gphash.collection.conditions import Condition
 from gphash.collection.records import Query
@@ -14,6 +15,7 @@ from gphash.registry import Registry
 
 T = TypeVar("T")
 
+ADDRESS = "give postgresql://USER@HOST/DATABASE?collection=NAME."
 Location: TypeAlias = str | os.PathLike[str]
 
 
@@ -78,7 +80,7 @@ class Store(Protocol):
 
 STORES: Registry[Any] = Registry(
     "store",
-    {"folder": "gphash.collection.folder:Folder", "postgresql": "gphash.collection.database:Database"},
+    {"folder": "gphash.collection.folder:FolderStore", "postgresql": "gphash.collection.postgres_store:PostgresStore"},
 )
 
 
@@ -87,3 +89,17 @@ def open_store(place: Location, writable: bool) -> Store:
     address = re.match(r"(\w+)://", place) if isinstance(place, str) else None
     store: Store = STORES.find(address[1] if address else "folder", "path").open(place, writable)
     return store
+
+
+def address(place: Any) -> tuple[str, str, str | None]:
+    """Connection string, name and schema from "postgresql://…?collection=NAME&schema=SPACE"."""
+    try:
+        found = urlsplit(str(place))
+        options = dict(parse_qsl(found.query, keep_blank_values=True, strict_parsing=bool(found.query)))
+    except ValueError:  # whose message may show a password
+        raise ValueError(f"the address of the collection cannot be read; {ADDRESS}") from None
+    name, schema = options.pop("collection", None), options.pop("schema", None)
+    if not found.scheme or not name:
+        raise ValueError(f"the address names no collection; {ADDRESS}")
+    # Not urlunsplit, which leaves out the slashes if there is no host.
+    return f"{found.scheme}://{found.netloc}{found.path}?{urlencode(options, quote_via=quote)}", name, schema

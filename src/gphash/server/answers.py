@@ -14,9 +14,8 @@ from pydantic_core import to_json
 
 from gphash.arrays import Floats
 from gphash.collection.collection import Collection
-from gphash.collection.items import KnownKeyError
 from gphash.collection.records import Hit, Item, Picture, Query, UnknownItemError, bits_of
-from gphash.collection.rows import SAID, Key, Value
+from gphash.collection.rows import SAID, Key, KnownKeyError, Value
 from gphash.data import pictures
 from gphash.index.rankings import RANKINGS
 from gphash.server import questions

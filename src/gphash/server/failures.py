@@ -3,8 +3,8 @@
 import errno
 import json
 
-from gphash.collection.items import KnownKeyError
 from gphash.collection.records import NoPictureError, UnknownItemError
+from gphash.collection.rows import KnownKeyError
 from gphash.data.pictures import PictureError, TooManyPixelsError
 from gphash.files import LockedError
 

@@ -17,7 +17,7 @@ from gphash.index.hamming_index import HammingIndex
 from gphash.index.postgres import queries, relations
 from gphash.index.postgres.database import READING, WRITING, IsolationLevel, KnownError, Server, StoreError
 from gphash.index.postgres.queries import Sizes
-from gphash.index.postgres.relations import Condition, Meta, Tables, View
+from gphash.index.postgres.relations import Meta, Restriction, Tables, View
 from gphash.index.rankings import EXPECTED, HAMMING, Ranking
 
 FRESH = 60.0  # seconds that an estimate of the number of codes holds
@@ -153,7 +153,7 @@ class PostgresIndex(Index):
         k: int,
         allowed: Allowed | None,
         n_jobs: int | None,
-        condition: Condition | None = None,
+        condition: Restriction | None = None,
     ) -> Neighbours:
         here = self._here(allowed, condition, ranking not in (HAMMING, EXPECTED))
         if here is not None:
@@ -179,7 +179,7 @@ class PostgresIndex(Index):
         radius: int,
         allowed: Allowed | None,
         n_jobs: int | None,
-        condition: Condition | None = None,
+        condition: Restriction | None = None,
     ) -> Ball:
         here = self._here(allowed, condition)
         if here is not None:
@@ -220,7 +220,7 @@ class PostgresIndex(Index):
         with contextlib.suppress(LockedError, StoreError, ConnectionError, PermissionError):
             self.tidy()
 
-    def _here(self, allowed: Allowed | None, condition: Condition | None, all_of_them: bool = False) -> Index | None:
+    def _here(self, allowed: Allowed | None, condition: Restriction | None, all_of_them: bool = False) -> Index | None:
         """An index in memory with the items that may be found, if they are few, or have to be ranked here."""
         if allowed is None and condition is None and not all_of_them:
             return None
@@ -277,7 +277,11 @@ def creating(
 
 @contextlib.contextmanager
 def _view(
-    server: Server, names: Tables, n_bits: int, level: IsolationLevel | None = None, condition: Condition | None = None
+    server: Server,
+    names: Tables,
+    n_bits: int,
+    level: IsolationLevel | None = None,
+    condition: Restriction | None = None,
 ) -> Iterator[View]:
     """A store on a connection of its own."""
     with server.connection(level, condition and condition.where) as connection:

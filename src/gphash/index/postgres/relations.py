@@ -157,7 +157,7 @@ class Meta(NamedTuple):
         return database.column(self.n_bits)
 
 
-class Condition(NamedTuple):
+class Restriction(NamedTuple):
     """Which items may be found: as the user said it, as a part of a statement, and the values of its parameters."""
 
     where: str
@@ -165,7 +165,7 @@ class Condition(NamedTuple):
     values: dict[str, Any]
 
     @classmethod
-    def of(cls, where: str, text: str, values: Sequence[Any]) -> "Condition":
+    def of(cls, where: str, text: str, values: Sequence[Any]) -> "Restriction":
         """A condition on the columns of items with "%s" for values; the text is trusted."""
         names = (f"value_{number}" for number in range(len(values)))
         named = re.sub("%([%s])", lambda found: "%%" if found[1] == "%" else f"%({next(names)})s", text)
@@ -178,7 +178,7 @@ class View(NamedTuple):
     connection: Connection[Any]
     tables: Tables
     n_bits: int
-    condition: Condition | None = None
+    condition: Restriction | None = None
 
     def rows(self, template: str, *, hit: str = "", **values: Any) -> list[tuple[Any, ...]]:
         """Run a statement, and return what it gives; `hit` is the template of its part that finds codes."""

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from gphash.collection import copying
 from gphash.collection.collection import Collection
-from gphash.collection.items import KnownKeyError
 from gphash.collection.records import Query, UnknownItemError
+from gphash.collection.rows import KnownKeyError
 from gphash.container import FormatError
 from gphash.files import LockedError
 from tests.collection import sources
@@ -24,7 +24,7 @@ pytest.importorskip("psycopg", reason="psycopg is not installed")
 
 import psycopg
 
-from gphash.collection import database
+from gphash.collection import postgres_store, stores
 from gphash.index.postgres import queries
 from gphash.index.postgres.database import StoreError, UnknownStoreError
 
@@ -73,7 +73,7 @@ def both(home, place):
     assert copying.to_database(home, f"{place}shop") == N
     with Collection.open(home) as folder, Collection.open(f"{place}shop") as there:
         yield folder, there
-    database.Database.open(f"{place}shop", writable=True).drop()
+    postgres_store.PostgresStore.open(f"{place}shop", writable=True).drop()
 
 
 @pytest.fixture
@@ -285,7 +285,7 @@ def test_a_killed_copy_leaves_nothing(home, place, connection):
     assert copying.to_database(home, f"{place}killed") == N
     with pytest.raises(ValueError, match="of that name already"):
         copying.to_database(home, f"{place}killed")
-    database.Database.open(f"{place}killed", writable=True).drop()
+    postgres_store.PostgresStore.open(f"{place}killed", writable=True).drop()
     assert connection.execute(find).fetchone() == (0,)
 
 
@@ -296,9 +296,9 @@ def test_a_killed_copy_leaves_nothing(home, place, connection):
     ("address", "error", "message"),
     [
         ("postgresql://me:secret@127.0.0.1:1/shop?collection=a", ConnectionError, "PostgreSQL cannot be reached"),
-        ("postgresql://me:secret@[/shop?collection=a", ValueError, "path is no address"),
-        ("postgresql://me:secret@℀.com/shop?collection=a", ValueError, "path is no address"),
-        ("postgresql://me:secret@localhost/shop", ValueError, "without a collection"),
+        ("postgresql://me:secret@[/shop?collection=a", ValueError, "address of the collection cannot be read"),
+        ("postgresql://me:secret@℀.com/shop?collection=a", ValueError, "address of the collection cannot be read"),
+        ("postgresql://me:secret@localhost/shop", ValueError, "names no collection"),
         ("postgresql://me:secret@localhost/shop?collection=a&colour=secret", ValueError, "no connection string"),
     ],
 )
@@ -313,7 +313,7 @@ def test_what_goes_wrong_is_told(own, place, connection, rows):
     there, address = own
     with pytest.raises(UnknownStoreError, match="there is no collection 'nothing' in the database"):
         Collection.open(f"{place}nothing")
-    name = database.address(address)[1]
+    name = stores.address(address)[1]
     with psycopg.connect(connection.info.dsn) as other:
         other.execute(f'LOCK TABLE "{name}_items"')
         there.index._server._lock_timeout = 0.2
@@ -335,9 +335,9 @@ def test_one_that_was_replaced_is_not_written_to(home, place, rows):
     address = f"{place}replaced"
     copying.to_database(home, address)
     with Collection.open(address, writable=True) as old:
-        database.Database.open(address, writable=True).drop()
+        postgres_store.PostgresStore.open(address, writable=True).drop()
         copying.to_database(home, address)
         for change in (lambda: old.add(rows[:1], {"key": ["n"]}), lambda: old.remove(["sku-1"])):
             with pytest.raises(StoreError, match="has been replaced since it was opened"):
                 change()
-    database.Database.open(address, writable=True).drop()
+    postgres_store.PostgresStore.open(address, writable=True).drop()

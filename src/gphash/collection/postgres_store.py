@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,10 +29,10 @@ from numpy.typing import NDArray
 from gphash import schema as schemas
 from gphash.codes.packing import MOST_BITS
 from gphash.collection.conditions import Condition
-from gphash.collection.items import KnownKeyError
 from gphash.collection.nearest import nearest
 from gphash.collection.records import Query, UnknownItemError
-from gphash.collection.rows import Key, Layout, NewRow, Row, quoted
+from gphash.collection.rows import Key, KnownKeyError, Layout, NewRow, Row, quoted
+from gphash.collection.stores import address
 from gphash.container import FormatError
 from gphash.data.descriptors.descriptor import Descriptor
 from gphash.functions import model as models
@@ -50,7 +49,6 @@ FORMAT = 1
 TYPES = {"integer": "bigint", "real": "double precision", "text": 'text COLLATE "C"'}  # compared as SQLite compares
 BATCH = 20_000  # rows that are read at once
 AGAIN = "copy the collection again"
-ADDRESS = "give postgresql://USER@HOST/DATABASE?collection=NAME."
 
 CREATE = (
     "CREATE TABLE {collection} (told jsonb NOT NULL, model bytea NOT NULL, next bigint NOT NULL)",
@@ -100,7 +98,7 @@ TOLD = Record(
 T = TypeVar("T")
 
 
-class DatabaseItems:
+class PostgresItems:
     """What is known of the items, with the methods of `items.Items`."""
 
     def __init__(self, index: PostgresIndex, layout: Layout) -> None:
@@ -178,7 +176,7 @@ class DatabaseItems:
         return bool(self.ask(f"SELECT {some}")[0][0])
 
 
-class Database:
+class PostgresStore:
     """A collection in tables; see `stores.Store`."""
 
     def __init__(self, index: PostgresIndex, writable: bool) -> None:
@@ -195,10 +193,10 @@ class Database:
             self.descriptor = Descriptor.from_meta(told["descriptor"])
         self.name, self.pictures = told["name"], None
         self.model = _model(self.content, told["fingerprint"])
-        self.items = DatabaseItems(index, Layout(told["keys"], told["columns"]))
+        self.items = PostgresItems(index, Layout(told["keys"], told["columns"]))
 
     @classmethod
-    def open(cls, place: Any, writable: bool) -> "Database":
+    def open(cls, place: Any, writable: bool) -> "PostgresStore":
         """Open "postgresql://…?collection=NAME"."""
         conninfo, name, schema = address(place)
         index = PostgresIndex.open(conninfo, name, schema=schema)
@@ -235,7 +233,7 @@ class Database:
         narrowed = {}
         if texts:
             where = "" if condition is None else condition.where
-            narrowed["condition"] = relations.Condition.of(where, " AND ".join(texts), values)
+            narrowed["condition"] = relations.Restriction.of(where, " AND ".join(texts), values)
         return [*nearest(self.index, queries, k, ranking, radius, **narrowed)]
 
     def _labelled(self, label: str) -> tuple[str, list[Any]]:
@@ -332,20 +330,6 @@ class Database:
     def _check_writable(self) -> None:
         if not self.writable:
             raise ValueError(f"the collection {self.name!r} was opened read-only; open it with writable=True.")
-
-
-def address(place: Any) -> tuple[str, str, str | None]:
-    """Connection string, name and schema from "postgresql://…?collection=NAME&schema=SPACE"."""
-    try:
-        found = urlsplit(str(place))
-        options = dict(parse_qsl(found.query, keep_blank_values=True, strict_parsing=bool(found.query)))
-    except ValueError:  # whose message may show a password
-        raise ValueError(f"the address of the collection cannot be read; {ADDRESS}") from None
-    name, schema = options.pop("collection", None), options.pop("schema", None)
-    if not found.scheme or not name:
-        raise ValueError(f"the address names no collection; {ADDRESS}")
-    # Not urlunsplit, which leaves out the slashes if there is no host.
-    return f"{found.scheme}://{found.netloc}{found.path}?{urlencode(options, quote_via=quote)}", name, schema
 
 
 class Given(NamedTuple):
