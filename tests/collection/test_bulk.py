@@ -326,7 +326,7 @@ def test_a_block_that_goes_is_named(model, tmp_path):
 def test_a_folder_that_workers_do_not_see_is_named(model, source, tmp_path):
     table = blocks.open_folder(source)
     plan = bulk._plan("codes", models.load(model), table, None)
-    task = bulk._task(table, plan.blocks[0], tmp_path / "elsewhere", plan)
+    task = bulk._task(table, plan.blocks[0], tmp_path / "elsewhere", plan, None)
     with pytest.raises(FileNotFoundError, match="give a folder that all workers see"):
         bulk.encode_block(task)
 
