@@ -4,8 +4,8 @@
     python benchmarks/overload.py --seconds 3 --alone    # a quick look: each attack alone, not all at once
     python benchmarks/overload.py --attackers 127.0.0.2  # attackers have an address of their own
 
-`gphash serve` is started on loopback with a small index. Each attack opens so many connections and opens them again a
-second after they were closed:
+`gphash serve` is started on loopback with a small collection. Each attack opens so many connections and opens them
+again a second after they were closed:
 
 idle    connections that never say a word; there is room for them, as it is the proxy that has to close them
 bodies  searches of which one byte of the body comes, and then nothing
@@ -36,7 +36,7 @@ PATIENCE = 5.0  # seconds that the well-behaved client waits for an answer
 PAUSE = 0.02  # between two of its questions
 AGAIN = 1.0  # seconds after which an attacker comes back
 
-SEARCH = json.dumps({"id": 7}).encode()
+SEARCH = json.dumps({"key": 7}).encode()
 JSON = "Content-Type: application/json"
 FORM = "Content-Type: multipart/form-data; boundary=edge"
 PART = b'--edge\r\nContent-Disposition: form-data; name="picture"; filename="a.pgm"\r\n\r\n'
@@ -54,7 +54,7 @@ def with_body(kind: str, body: bytes) -> bytes:
 
 PICTURE = PART + b"P5 8 8 255\n" + bytes(range(0, 192, 3)) + b"\r\n--edge--\r\n"
 # An answer that does not fit between the two, and another one that waits for it.
-MUCH = with_body(JSON, json.dumps({"id": 7, "k": 1000}).encode()) + with_body(JSON, SEARCH)
+MUCH = with_body(JSON, json.dumps({"key": 7, "k": 1000}).encode()) + with_body(JSON, SEARCH)
 # What is asked, and whether on a connection that stays open.
 QUESTIONS = {
     "search": (with_body(JSON, SEARCH), False),
@@ -99,16 +99,16 @@ def gphash(*arguments: str, folder: Path) -> None:
 
 
 def prepare(folder: Path) -> None:
-    """Make the model and the index."""
+    """Make the model and the collection."""
     gphash("fit", "digits", "--method", "lsh", "--bits", "16", "--output", "model.gph", folder=folder)
-    gphash("index", "model.gph", "digits", "--output", "small.index", folder=folder)
+    gphash("index", "model.gph", "digits", "--output", "small.gphash", folder=folder)
 
 
 @contextlib.contextmanager
 def serving(folder: Path):
     """The service as a process; its port."""
     log = folder / "log"
-    command = [sys.executable, "-m", "gphash", "serve", "small.index", "--port", "0", "--max-connections", "4096"]
+    command = [sys.executable, "-m", "gphash", "serve", "small.gphash", "--port", "0", "--max-connections", "4096"]
     with open(log, "wb") as file:
         process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=file)
     try:

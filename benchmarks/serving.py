@@ -5,14 +5,13 @@
     python benchmarks/serving.py --data cifar10 --by features      # queries are rows, which the service encodes first
     python benchmarks/serving.py --pictures --items 60000           # items have labels and pictures
 
-Codes are drawn from a model's bit probabilities, as in benchmarks/search.py. They are all there is: an index without
-a file of items, so that a search by id takes the stored code, and answers have neither labels nor pictures. With
---pictures, items are the rows of the data set over and over, each a little different, with their labels and pictures: a
-search by id then describes and encodes the item's picture first, and looks up labels of what it finds.
+Items are the rows of the data set over and over, each a little different. They have keys and codes and nothing else: a
+search by key takes the stored code. With --pictures, they have their labels and pictures, too: a search by key then
+describes and encodes the item's picture first.
 
 The server is a process of its own, as `gphash serve` starts it; clients are connections of another one that stay open,
 each sending its next request when it has the answer to the last. The same is then done with the search removed: the
-first one's neighbours answer all.
+first one's hits answer all.
 """
 
 import argparse
@@ -27,11 +26,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from search import draw
 
-from gphash import GPHasher, HammingIndex
+from gphash import GPHasher
 from gphash.collection.collection import Collection
-from gphash.collection.records import Neighbour, Query
+from gphash.collection.records import Hit, Query
 from gphash.data import sources
 from gphash.data.descriptors import described
 from gphash.data.known import data_sets
@@ -47,7 +45,7 @@ def main() -> None:
     parser.add_argument("--items", type=int, default=1_000_000, help="codes (1,000,000)")
     parser.add_argument("--bits", type=int, default=32, help="length of a code (32)")
     parser.add_argument("--k", type=int, default=10, help="neighbours (10)")
-    parser.add_argument("--by", choices=["id", "features"], default="id", help="what is searched for (id)")
+    parser.add_argument("--by", choices=["key", "features"], default="key", help="what is searched for (key)")
     parser.add_argument("--clients", type=int, default=64, help="at once (64)")
     parser.add_argument("--seconds", type=float, default=60, help="of load (60)")
     parser.add_argument("--pictures", action="store_true", help="with labels and pictures of the items")
@@ -60,7 +58,7 @@ def main() -> None:
         chosen = json.loads(settings)
         if chosen.pop("search_removed", False):
             remove_search()
-        service.run(Path(folder, "codes.index"), ServiceSettings(port=0, **chosen))
+        service.run(Path(folder, "codes.gphash"), ServiceSettings(port=0, **chosen))
     elif args.drive:
         port, folder = args.drive
         bodies = json.loads(Path(folder, "bodies.json").read_text())
@@ -72,10 +70,10 @@ def main() -> None:
 
 def remove_search() -> None:
     """Find what was found first: what everything but the search costs."""
-    found: dict[int, list[Neighbour]] = {}
+    found: dict[int, list[Hit]] = {}
     search = Collection.search
 
-    def constant(self: Collection, query: Query, k: int = 10, **how: Any) -> list[Neighbour]:
+    def constant(self: Collection, query: Query, k: int = 10, **how: Any) -> list[Hit]:
         if k not in found:
             found[k] = search(self, query, k, **how)
         return found[k]
@@ -85,7 +83,7 @@ def remove_search() -> None:
 
 def measure(folder: Path, args: argparse.Namespace) -> None:
     n_codes = prepare(folder, args)
-    kind = "labels and pictures" if args.pictures else "codes alone"
+    kind = "labels and pictures" if args.pictures else "keys alone"
     print(
         f"{args.items:,} items ({kind}), {n_codes:,} distinct codes of {args.bits} bits, learned on {args.data}; "
         f"{args.k} nearest by {args.by}, {args.clients} clients, {args.seconds:g} s, {os.cpu_count()} cores"
@@ -100,21 +98,15 @@ def measure(folder: Path, args: argparse.Namespace) -> None:
 
 
 def prepare(folder: Path, args: argparse.Namespace) -> int:
-    """Write the model, the index and the requests."""
+    """Write the model, the collection and the requests."""
     dataset = described.with_features(data_sets.load(args.data))
     hasher = GPHasher(args.bits, random_state=0, n_inducing=min(1000, len(dataset.train.y)))
     hasher.fit(dataset.train.X, dataset.train.y)
     hasher.save(folder / "model.gph")
-    if args.pictures:
-        n_codes = build_collection(folder, args)
-    else:
-        codes, _, _ = draw(hasher.bit_probabilities(dataset.test.X), args.items, 1)
-        index = HammingIndex.build(codes, n_bits=args.bits, model=hasher)
-        index.save(folder / "codes.index")
-        n_codes = index.stats().n_codes
+    n_codes = build_collection(folder, args)
     generator = np.random.default_rng(2)
-    if args.by == "id":
-        questions = [{"id": int(number)} for number in generator.integers(args.items, size=10_000)]
+    if args.by == "key":
+        questions = [{"key": int(number)} for number in generator.integers(args.items, size=10_000)]
     else:
         some = generator.integers(len(dataset.test.X), size=1000)
         questions = [{"features": [float(f"{x:.6g}") for x in dataset.test.X[row]]} for row in some]
@@ -124,16 +116,16 @@ def prepare(folder: Path, args: argparse.Namespace) -> int:
 
 
 def build_collection(folder: Path, args: argparse.Namespace) -> int:
-    """Write an index of rows with labels and pictures; how many codes it has."""
+    """Write a collection; how many codes it has."""
     source = sources.read(args.data)
-    if source.images is None or source.descriptor is None:
+    if args.pictures and (source.images is None or source.descriptor is None):
         raise SystemExit(f"--pictures: {args.data} has no pictures; give --data digits, mnist or cifar10.")
     rows = np.arange(args.items) % len(source.X)
     noise = np.random.default_rng(3).normal(scale=0.1 * source.X.std(), size=(args.items, source.X.shape[1]))
-    many = source._replace(
-        X=(source.X[rows] + noise).astype(np.float32), y=source.y[rows], images=np.asarray(source.images)[rows]
-    )
-    with Collection.build(folder / "codes.index", folder / "model.gph", many) as collection:
+    X: Any = (source.X[rows] + noise).astype(np.float32)
+    if args.pictures:
+        X = source._replace(X=X, y=source.y[rows], images=np.asarray(source.images)[rows])
+    with Collection.create(folder / "codes.gphash", folder / "model.gph", X) as collection:
         return collection.index.stats().n_codes
 
 
@@ -141,7 +133,7 @@ class Server:
     """The service in a process of its own."""
 
     def __init__(self, folder: Path, args: argparse.Namespace, **settings: object) -> None:
-        chosen = {"model": str(folder / "model.gph"), "log_requests": not args.no_log, **settings}
+        chosen = {"log_requests": not args.no_log, **settings}
         self._log = open(folder / "log", "wb")  # noqa: SIM115, closed with the process
         command = [sys.executable, __file__, "--serve", str(folder), json.dumps(chosen)]
         self._process = subprocess.Popen(command, stderr=self._log)
@@ -266,7 +258,7 @@ class Client(asyncio.Protocol):
         now = self._loop.time()
         if self._tally.begin <= now < self._tally.end:
             self._tally.seconds.append(now - self._sent)
-            if not head.startswith(b"HTTP/1.1 200") or b'"neighbours":[{' not in body:
+            if not head.startswith(b"HTTP/1.1 200") or b'"hits":[{' not in body:
                 self._tally.errors += 1
         if now < self._tally.end:
             self._ask()

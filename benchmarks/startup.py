@@ -21,8 +21,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent.parent
 COMMANDS = {
     "gphash --help": ["--help"],
-    "gphash search": ["search", "digits.index", "id:7"],
-    "gphash search, expected": ["search", "digits.index", "id:7", "--ranking", "expected"],
+    "gphash search": ["search", "digits.gphash", "key:7"],
+    "gphash search, expected": ["search", "digits.gphash", "key:7", "--ranking", "expected"],
     "gphash fit digits": ["fit", "digits", "-q", "-o", "again.gph"],
 }
 
@@ -64,7 +64,7 @@ def report(checkouts: dict[str, Path], folder: Path, rounds: int) -> None:
 
 
 def prepare(checkout: Path, folder: Path) -> dict[str, str]:
-    """A model and an index of the digits, made by that checkout, whose commands are warm then."""
+    """A model and a collection of the digits, made by that checkout, whose commands are warm then."""
     folder.mkdir()
     environment = dict(os.environ) | {
         "PYTHONPATH": str(checkout / "src"),
@@ -72,7 +72,7 @@ def prepare(checkout: Path, folder: Path) -> dict[str, str]:
         "NO_COLOR": "1",
     }
     seconds(gphash("fit", "digits", "-q", "-o", "digits.gph"), folder, environment)
-    seconds(gphash("index", "digits.gph", "digits", "-q", "-o", "digits.index"), folder, environment)
+    seconds(gphash("index", "digits.gph", "digits", "-q", "-o", "digits.gphash"), folder, environment)
     for words in COMMANDS.values():
         seconds(gphash(*words), folder, environment)
     service(folder, environment)
@@ -95,7 +95,7 @@ def seconds(command: list[str], folder: Path, environment: dict[str, str]) -> fl
 def service(folder: Path, environment: dict[str, str], rest: float = 3.0) -> tuple[float, int]:
     """Seconds until the service is ready, and its resident memory in bytes when it has nothing to do."""
     began = time.perf_counter()
-    command = gphash("serve", "digits.index", "--port", "0")
+    command = gphash("serve", "digits.gphash", "--port", "0")
     with subprocess.Popen(
         command, cwd=folder, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     ) as run:

@@ -165,7 +165,8 @@ def test_a_ranking_on_the_command_line_and_in_the_service(photos):
     gphash("fit", "photos", "--descriptor", "mean-colour", "--bits", "8", "-o", "r.gph", cwd=photos)
     gphash("index", "r.gph", "photos", "-o", "r.gphash", cwd=photos)
     near = told("search", "r.gphash", "key:0", "-k", "60", cwd=photos)["results"][0]["neighbours"]
-    far = told("search", "r.gphash", "key:0", "-k", "60", "--ranking", "farthest", cwd=photos)["results"][0]["neighbours"]
+    farthest = told("search", "r.gphash", "key:0", "-k", "60", "--ranking", "farthest", cwd=photos)
+    far = farthest["results"][0]["neighbours"]
     assert far[0]["distance"] == near[-1]["distance"] > far[-1]["distance"] == 0
     with Collection.open(photos / "r.gphash") as collection:
         first = collection.search(collection.query(key=0), 1, ranking="farthest")[0]

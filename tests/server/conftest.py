@@ -30,20 +30,20 @@ START += "service.run(sys.argv[1], settings.ServiceSettings(**json.loads(sys.arg
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory):
-    """A folder with a model, and an index of all digits."""
+    """A folder with a model, and a collection of all digits."""
     folder = tmp_path_factory.mktemp("built")
     source = sources.read("digits")
     hasher = GPHasher(**{**QUICK, "n_bits": N_BITS}).fit(source.X[:500], source.y[:500])
     hasher.save(folder / "digits.gph")
-    Collection.build(folder / "digits.index", folder / "digits.gph", source).close()
+    Collection.create(folder / "digits.gphash", folder / "digits.gph", source).close()
     return folder
 
 
 @pytest.fixture
 def index(built, tmp_path):
-    """The index in a folder of the test's own."""
+    """The collection in a folder of the test's own."""
     shutil.copytree(built, tmp_path / "own")
-    return tmp_path / "own" / "digits.index"
+    return tmp_path / "own" / "digits.gphash"
 
 
 @contextlib.contextmanager
@@ -68,7 +68,7 @@ def serving(path, **settings):
 
 @pytest.fixture(scope="session")
 def client(built):
-    with serving(built / "digits.index") as found:
+    with serving(built / "digits.gphash") as found:
         yield found
 
 

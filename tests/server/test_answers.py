@@ -3,13 +3,15 @@
 import errno
 import json
 import logging
-import os
 import sys
 import threading
 import warnings
 
 import pytest
 
+from gphash.collection.collection import Collection
+from gphash.collection.items import Items
+from gphash.files import LockedError
 from gphash.server import logs
 from gphash.server.service import create_app
 from gphash.server.settings import ServiceSettings
@@ -21,7 +23,7 @@ QUIET = {"hosts": ("localhost",), "log_requests": False}
 
 @pytest.fixture(scope="module")
 def app(built):
-    return create_app(built / "digits.index", ServiceSettings(**QUIET))
+    return create_app(built / "digits.gphash", ServiceSettings(**QUIET))
 
 
 @pytest.fixture
@@ -37,8 +39,8 @@ def writable(index):
         ("GET", "/healthz", {}),
         ("GET", "/", {}),
         ("GET", "/items/7", {}),
-        ("POST", "/search", {"json": {"id": 7}}),
-        ("POST", "/search", {"json": {"id": -7}}),
+        ("POST", "/search", {"json": {"key": 7}}),
+        ("POST", "/search", {"json": {"key": -7}}),
         ("POST", "/search", {"content": b"x" * 1_000_000, "headers": {"Content-Type": "application/json"}}),
         ("GET", "/nowhere", {}),
         ("PUT", "/search", {}),
@@ -54,7 +56,7 @@ def test_whoever_is_answered_at_the_end_is_told_not_to_ask_again(app, method, pa
 
 
 KNOWN = ["/", "/static/page.js", "/healthz", "/metrics", "/openapi.json"]
-KNOWN += ["/collection", "/collection/buckets", "/items/7", "/items/7/image"]
+KNOWN += ["/docs", "/collection", "/collection/buckets", "/items/7", "/pictures/7"]
 
 
 @pytest.mark.parametrize("path", [*KNOWN, "/items/99999", "/items/x", "/nowhere"])
@@ -74,7 +76,7 @@ def test_head_where_there_is_no_get(app):
 
 def test_a_picture_that_is_too_large_keeps_the_connection(built):
     """All of it has come: there is nothing to wait for, and nothing that could be taken for another request."""
-    app = create_app(built / "digits.index", ServiceSettings(max_picture_pixels=50, **QUIET))
+    app = create_app(built / "digits.gphash", ServiceSettings(max_picture_pixels=50, **QUIET))
     answer = ask(app, "POST", "/search", files={"picture": b"P5 8 8 255\n" + bytes(64)})
     assert error_of(answer, 413)[0] == "picture_too_large"
     assert "connection" not in answer.headers
@@ -85,24 +87,24 @@ NO_NUMBERS = ["1_0", " 1", "1 ", "+1", "1.0", "1e0", "01", "-0", "٣", "１", "0
 
 @pytest.mark.parametrize("text", NO_NUMBERS)
 def test_numbers_are_plain_digits_everywhere(writable, text):
-    for path in ("items/{}", "items/{}/image", "collection/buckets?n={}", "collection/buckets?samples={}"):
+    for path in ("items/{}", "pictures/{}", "collection/buckets?n={}", "collection/buckets?samples={}"):
         if text or "?" in path:
             asked = "/" + path.format("".join(f"%{octet:02x}" for octet in text.encode()))
-            argument = path.partition("?")[2].partition("=")[0] or "id"
+            argument = path.partition("?")[2].partition("=")[0] or "key"
             assert error_of(ask(writable, "GET", asked), 422) == ("invalid_argument", argument), asked
     if text:
         picture = {"files": {"picture": b"P5 8 8 255\n" + bytes(64)}}
-        for path, name in (("/search", "k"), ("/search", "radius"), ("/items", "id")):
+        for path, name in (("/search", "k"), ("/search", "radius"), ("/items", "key")):
             answer = ask(writable, "POST", path, data={name: text}, **picture)
             assert error_of(answer, 422) == ("invalid_argument", name)
-        assert error_of(ask(writable, "POST", "/search", json={"id": 7, "k": text}), 422) == ("invalid_argument", "k")
+        assert error_of(ask(writable, "POST", "/search", json={"key": 7, "k": text}), 422) == ("invalid_argument", "k")
 
 
 def test_plain_digits_are_numbers(app):
-    assert ask(app, "GET", "/items/10").json()["id"] == 10
+    assert ask(app, "GET", "/items/10").json()["key"] == 10
     assert error_of(ask(app, "GET", "/items/-10"), 404)[0] == "unknown_item"
     answer = ask(app, "POST", "/search", data={"k": "3"}, files={"picture": b"P5 8 8 255\n" + bytes(64)})
-    assert len(answer.json()["neighbours"]) == 3
+    assert len(answer.json()["hits"]) == 3
 
 
 @pytest.mark.parametrize(
@@ -114,7 +116,8 @@ def test_a_full_disk_is_said_to_be_one(writable, number, status, monkeypatch, ca
 
     item = {"features": [0.0] * 64}
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", full)
+        patch.setattr(Items, "add", full)
+        patch.setattr(Items, "remove", full)
         answers = [ask(writable, "POST", "/items", json=item), ask(writable, "DELETE", "/items/7")]
     code = {507: "insufficient_storage", 500: "internal"}[status]
     assert [error_of(answer, status)[0] for answer in answers] == [code] * 2
@@ -126,12 +129,43 @@ def test_a_full_disk_is_said_to_be_one(writable, number, status, monkeypatch, ca
     assert ask(writable, "POST", "/items", json=item).status_code == 201
 
 
+def test_a_database_file_that_cannot_grow_changes_nothing(writable):
+    ask_sqlite = writable.state.service.shelf.collection._store.items._connection.execute
+    (n_pages,) = ask_sqlite("PRAGMA page_count").fetchone()
+    ask_sqlite(f"PRAGMA max_page_count = {n_pages}")
+    picture = {"picture": b"P5 200 200 255\n" + bytes(40_000)}
+    assert error_of(ask(writable, "POST", "/items", files=picture), 507)[0] == "insufficient_storage"
+    assert ask(writable, "GET", "/collection").json()["n_items"] == 1797
+    ask_sqlite("PRAGMA max_page_count = 1000000")
+    assert ask(writable, "POST", "/items", files=picture).status_code == 201
+    assert ask(writable, "GET", "/collection").json()["n_items"] == 1798
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (LockedError("secret"), "locked"),
+        (TimeoutError("secret"), "locked"),
+        (ConnectionError("secret"), "no_database"),
+    ],
+)
+def test_whoever_must_wait_is_told_to_come_again(app, error, code, monkeypatch):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(Collection, "item", fail)
+    answer = ask(app, "GET", "/items/7")
+    assert error_of(answer, 503)[0] == code
+    assert answer.headers["retry-after"] == "1"
+    assert "secret" not in answer.text
+
+
 def test_a_log_that_cannot_be_written_costs_no_answer(built, monkeypatch):
     class Full:
         def write(self, text):
             raise OSError(errno.ENOSPC, "no space")
 
-    app = create_app(built / "digits.index", ServiceSettings(hosts=("localhost",)))
+    app = create_app(built / "digits.gphash", ServiceSettings(hosts=("localhost",)))
     monkeypatch.setattr(sys, "stderr", Full())
     assert ask(app, "GET", "/items/7").status_code == 200
 

@@ -16,9 +16,9 @@ NUMBERS = [b"NaN", b"Infinity", b"-Infinity", b"1e400", b"1e3", b"1.0", b"true",
 NUMBERS += [b"9223372036854775808", b"-9223372036854775809", b"99999999999999999999"]
 TEXTS = [b'""', b'"\\u0000"', b'"\\ud800"', b'"\xff"', b'["0"]', b'"' + b"a" * 300 + b'"', b'" "', b'"\\u202e"', b"{}"]
 BODIES = [
-    *(b"", b"{}", b"[]", b"null", b"1", b'"x"', b"{", b'{"id":1', b"\x00", b"\xff\xfe", b'\xef\xbb\xbf{"id":1}'),
-    *(b'{"%b":%b}' % (name, number) for name in (b"id", b"k", b"radius") for number in NUMBERS),
-    *(b'{"id":1,"label":%b}' % text for text in TEXTS),
+    *(b"", b"{}", b"[]", b"null", b"1", b'"x"', b"{", b'{"key":1', b"\x00", b"\xff\xfe", b'\xef\xbb\xbf{"key":1}'),
+    *(b'{"%b":%b}' % (name, number) for name in (b"key", b"k", b"radius") for number in NUMBERS),
+    *(b'{"key":1,"label":%b}' % text for text in TEXTS),
     *(b'{"features":%b,"label":%b}' % (ROW, text) for text in TEXTS),
     *(b'{"features":%b,"tags":[%b]}' % (ROW, text) for text in TEXTS),
     *(b'{"features":[%b]}' % b",".join([number] * 64) for number in NUMBERS),
@@ -26,7 +26,7 @@ BODIES = [
     b'{"features":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
     b"[" * 200_000,
     b'{"a":' * 50_000 + b"1" + b"}" * 50_000,
-    *(b'{"id":1,"id":99999}', b'{"id":null,"features":null}', b'{"\\ud800":1}', b'{"":1}', b'{"__proto__":1}'),
+    *(b'{"key":1,"key":99999}', b'{"key":null,"features":null}', b'{"\\ud800":1}', b'{"":1}', b'{"__proto__":1}'),
 ]
 
 
@@ -91,7 +91,7 @@ def test_forms_and_kinds_of_bodies(app, capfd):
                 kind = [(b"content-type", b"multipart/form-data; boundary=x")]
                 check(ask(app, "POST", path, content=body + b"--x--\r\n", headers=kind), (path, body[:100]))
         for kind in KINDS:
-            for body in (b'{"id":1}', PICTURE + b"--x--\r\n", b""):
+            for body in (b'{"key":1}', PICTURE + b"--x--\r\n", b""):
                 check(ask(app, "POST", "/search", content=body, headers=[(b"content-type", kind)]), kind[:100])
     # Other packages have something to say about such forms.
     lines = capfd.readouterr().err.splitlines()
@@ -100,7 +100,19 @@ def test_forms_and_kinds_of_bodies(app, capfd):
 
 
 PATHS = ["/items/%00", "/items/1%00", "/items/%ff", "/items/%F0%9F%98%80", "/items/..%2f..%2fetc", "/items/1;x=1"]
-PATHS += ["/static/..%2f..%2fapp.py", "/static/%2e%2e", "/static/", "//", "//healthz", "/items/1//image", "/%", "/docs"]
+PATHS += [
+    "/static/..%2f..%2fapp.py",
+    "/static/%2e%2e",
+    "/static/",
+    "//",
+    "//healthz",
+    "/pictures/1//2",
+    "/pictures/",
+    "/items/.",
+    "/items/%2e%2e",
+    "/%",
+    "/docs",
+]
 PATHS += ["/collection/buckets?n", "/collection/buckets?n=%FF", "/collection/buckets?" + "a=1&" * 3000]
 PATHS += ["/items/" + "1" * 3000, "/" + "a" * 60_000, "/items/%E2%80%AE1", "/items/1%0d%0aX:%20y"]
 HEADERS = [
@@ -123,13 +135,13 @@ def test_paths_and_headers(app):
         for method in ("GET", "HEAD", "DELETE", "OPTIONS", "PROPFIND"):
             check(ask(app, method, path), (method, path[:100]))
     for headers in HEADERS:
-        for path in ("/", "/static/page.js", "/items/1", "/items/1/image", "/metrics"):
+        for path in ("/", "/static/page.js", "/items/1", "/pictures/1", "/metrics"):
             check(ask(app, "GET", path, headers=headers), (headers, path))
 
 
 def test_a_body_with_two_lengths_is_refused(app):
     headers = {"Content-Type": "application/json", "Content-Length": "8", "Transfer-Encoding": "chunked"}
-    answer = ask(app, "POST", "/search", content=b'{"id":1}', headers=headers)
+    answer = ask(app, "POST", "/search", content=b'{"key":1}', headers=headers)
     assert error_of(answer, 400)[0] == "two_lengths"
     assert answer.headers["connection"] == "close"
 
@@ -144,7 +156,7 @@ def talk(port, message):
     return found
 
 
-BODY = b'{"id":1}'
+BODY = b'{"key":1}'
 NEXT = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 

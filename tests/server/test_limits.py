@@ -50,7 +50,7 @@ JSON = "Content-Type: application/json"
 @pytest.fixture(scope="module")
 def small(built):
     """A service that takes short bodies, quickly sent."""
-    with serving(built / "digits.index", max_body_bytes=10_000, body_seconds=0.5) as client:
+    with serving(built / "digits.gphash", max_body_bytes=10_000, body_seconds=0.5) as client:
         yield client
 
 
@@ -59,7 +59,7 @@ def guarded(built, tmp_path_factory):
     """A service that asks for tokens."""
     folder = tmp_path_factory.mktemp("guarded") / "own"
     shutil.copytree(built, folder)
-    with serving(folder / "digits.index", writable=True, read_token="may-read", write_token="may-write") as client:
+    with serving(folder / "digits.gphash", writable=True, read_token="may-read", write_token="may-write") as client:
         yield client
 
 
@@ -68,7 +68,7 @@ class TestBodies:
         answer = small.post("/search", json={"features": [0.5] * 5000})
         assert error_of(answer, 413) == ("body_too_large", None)
         assert answer.headers["connection"] == "close"
-        assert small.post("/search", json={"id": 1}).status_code == 200
+        assert small.post("/search", json={"key": 1}).status_code == 200
 
     def test_a_long_one_is_refused_while_it_streams(self, small):
         def pieces():
@@ -99,7 +99,7 @@ class TestBodies:
             assert connection.recv(100).split()[1] in (b"400", b"413")
 
     def test_a_slow_one_is_given_up(self, small):
-        status, answer = raw(small.port, head(JSON, "Content-Length: 100"), b'{"id":', pause=0.1)
+        status, answer = raw(small.port, head(JSON, "Content-Length: 100"), b'{"key":', pause=0.1)
         assert (status, answer["error"]["code"]) == (408, "timeout")
         status, answer = raw(small.port, head(JSON, "Transfer-Encoding: chunked"), b"1\r\n{\r\n", pause=0.1)
         assert status == 408
@@ -107,7 +107,7 @@ class TestBodies:
     def test_a_client_that_goes_away_is_no_error(self, small, capfd):
         with socket.create_connection(("127.0.0.1", small.port)) as connection:
             connection.sendall(head(JSON, "Content-Length: 100") + b"{")
-        assert small.post("/search", json={"id": 1}).status_code == 200
+        assert small.post("/search", json={"key": 1}).status_code == 200
         until(lambda: 'status="499"' in small.get("/metrics").text)
 
     def test_rubbish_instead_of_http(self, small):
@@ -141,7 +141,7 @@ def test_a_picture_beyond_what_the_settings_allow(built):
 
     file = io.BytesIO()
     Image.new("L", (40, 30)).save(file, "PNG")
-    with serving(built / "digits.index", max_picture_pixels=1000) as client:
+    with serving(built / "digits.gphash", max_picture_pixels=1000) as client:
         answer = client.post("/search", files={"picture": file.getvalue()})
         assert error_of(answer, 413) == ("picture_too_large", "picture")
         assert "1000" in answer.json()["error"]["message"]
@@ -153,9 +153,9 @@ class TestTokens:
         [
             ("GET", "/collection"),
             ("GET", "/collection/buckets"),
-            ("GET", "/items/random"),
+            ("GET", "/collection/random"),
             ("GET", "/items/1"),
-            ("GET", "/items/1/image"),
+            ("GET", "/pictures/1"),
             ("GET", "/metrics"),
             ("GET", "/openapi.json"),
             ("POST", "/search"),
@@ -183,12 +183,12 @@ class TestTokens:
         reader = {"Authorization": "Bearer may-read"}
         writer = {"Authorization": "bearer may-write"}
         item = {"features": [0.0] * 64}
-        assert guarded.post("/search", json={"id": 1}, headers=reader).status_code == 200
+        assert guarded.post("/search", json={"key": 1}, headers=reader).status_code == 200
         assert guarded.get("/metrics", headers=reader).status_code == 200
         assert error_of(guarded.post("/items", json=item, headers=reader), 403)[0] == "forbidden"
         assert error_of(guarded.delete("/items/1", headers=reader), 403)[0] == "forbidden"
         assert guarded.post("/items", json=item, headers=writer).status_code == 201
-        assert guarded.post("/search", json={"id": 1}, headers=writer).status_code == 200
+        assert guarded.post("/search", json={"key": 1}, headers=writer).status_code == 200
 
     def test_letters_beyond_ascii_are_just_wrong(self, guarded):
         answer = guarded.get("/collection", headers=[(b"Authorization", "Bearer geheim-ü".encode())])
@@ -233,7 +233,7 @@ def ask(app, method, path, **given):
 def test_nobody_comes_in_without_the_token_that_is_wanted(built, tokens, root):
     """A request passes if it shows a token that may do it, or none where none is asked for."""
     app = create_app(
-        built / "digits.index", ServiceSettings(hosts=("localhost",), log_requests=False, **TOKENS[tokens])
+        built / "digits.gphash", ServiceSettings(hosts=("localhost",), log_requests=False, **TOKENS[tokens])
     )
     if root:
         app = Starlette(routes=[Mount(root, app=app)])
@@ -258,10 +258,10 @@ def test_nobody_comes_in_without_the_token_that_is_wanted(built, tokens, root):
 @pytest.mark.parametrize("path", ["/search%0A", "/encode%0A", "/items%0A", "/sea%00rch", "/search%0D%0A", "/search%7F"])
 def test_control_characters_lead_nowhere(built, tokens, path):
     app = create_app(
-        built / "digits.index", ServiceSettings(hosts=("localhost",), log_requests=False, **TOKENS[tokens])
+        built / "digits.gphash", ServiceSettings(hosts=("localhost",), log_requests=False, **TOKENS[tokens])
     )
     for method in ("GET", "POST", "DELETE"):
-        answer = ask(app, method, path, json={"id": 1})
+        answer = ask(app, method, path, json={"key": 1})
         assert error_of(answer, 400) == ("bad_path", None)
 
 
@@ -287,10 +287,10 @@ def test_pages_of_other_sites_are_answered_nothing(client, headers, may):
     for method, path in (
         ("POST", "/search"),
         ("GET", "/items/1"),
-        ("GET", "/items/1/image"),
+        ("GET", "/pictures/1"),
         ("GET", "/static/page.js"),
     ):
-        answer = client.request(method, path, json={"id": 1}, headers={"Host": "localhost", **headers})
+        answer = client.request(method, path, json={"key": 1}, headers={"Host": "localhost", **headers})
         assert answer.headers["cross-origin-resource-policy"] == "same-origin"
         assert answer.status_code == (200 if may else 403), (method, path)
         assert may or error_of(answer, 403)[0] == "cross_site"
@@ -300,7 +300,7 @@ def test_links_of_other_sites_lead_to_the_page_alone(client):
     link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
     assert client.get("/", headers=link).status_code == 200
     assert client.get("/", headers={**link, "Sec-Fetch-Mode": "no-cors"}).status_code == 403
-    assert client.get("/items/1/image", headers=link).status_code == 403
+    assert client.get("/pictures/1", headers=link).status_code == 403
 
 
 def test_a_form_of_another_site_adds_nothing(index):
@@ -365,20 +365,20 @@ class TestLargeJson:
 
 class TestPlaces:
     def test_the_page_and_those_without_a_token_take_none(self, built):
-        with serving(built / "digits.index", read_token="r", max_in_work=1) as client:
+        with serving(built / "digits.gphash", read_token="r", max_in_work=1) as client:
             allowed = {"Authorization": "Bearer r"}
             connections = [pipelined(client.port, path) for path in ("/static/page.js", "/static/page.js", "/items/1")]
             time.sleep(0.5)
             assert "gphash_in_work 1.0" in client.get("/metrics", headers=allowed).text  # this one
-            assert client.post("/search", json={"id": 1}, headers=allowed).status_code == 200
+            assert client.post("/search", json={"key": 1}, headers=allowed).status_code == 200
             for connection in connections:
                 connection.close()
 
 
 def test_pages_of_other_sites_are_kept_out(client):
     site = {"Sec-Fetch-Site": "cross-site"}
-    assert error_of(client.post("/search", json={"id": 1}, headers=site), 403)[0] == "cross_site"
-    assert client.post("/search", json={"id": 1}, headers={"Sec-Fetch-Site": "same-origin"}).status_code == 200
+    assert error_of(client.post("/search", json={"key": 1}, headers=site), 403)[0] == "cross_site"
+    assert client.post("/search", json={"key": 1}, headers={"Sec-Fetch-Site": "same-origin"}).status_code == 200
     assert error_of(client.get("/collection", headers={"Host": "evil.example"}), 403)[0] == "unknown_host"
     assert client.get("/collection", headers={"Host": "localhost:1234"}).status_code == 200
     assert client.get("/healthz", headers={"Host": "10.0.0.7:8080"}).status_code == 200
@@ -393,17 +393,17 @@ def test_more_than_so_many_at_once_come_back_later(built, monkeypatch):
         return b"{}"
 
     monkeypatch.setattr(answers, "summary", slow)
-    with serving(built / "digits.index", max_in_work=1) as client:
+    with serving(built / "digits.gphash", max_in_work=1) as client:
         first = threading.Thread(target=httpx.get, args=(f"http://127.0.0.1:{client.port}/collection",))
         first.start()
         going.acquire()
-        answer = client.post("/search", json={"id": 1})
+        answer = client.post("/search", json={"key": 1})
         assert error_of(answer, 503)[0] == "busy"
         assert answer.headers["retry-after"] == "1"
         assert client.get("/readyz").status_code == 200
         go.set()
         first.join()
-        assert client.post("/search", json={"id": 1}).status_code == 200
+        assert client.post("/search", json={"key": 1}).status_code == 200
         assert 'gphash_busy_total{reason="in_work"} 1.0' in client.get("/metrics").text
 
 
@@ -423,14 +423,14 @@ def test_pictures_wait_in_a_queue_that_has_an_end(built, monkeypatch):
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=20) as asking:
             asked = [asyncio.create_task(asking.post("/search", files={"picture": picture})) for _ in range(6)]
             done, _ = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
-            quick = (await asking.post("/search", json={"id": 1})).status_code
+            quick = (await asking.post("/search", json={"key": 1})).status_code
             while len(done) < 3:
                 more, _ = await asyncio.wait(set(asked) - done, return_when=asyncio.FIRST_COMPLETED)
                 done |= more
             go.set()
             return quick, sorted(answer.status_code for answer in await asyncio.gather(*asked))
 
-    with serving(built / "digits.index", upload_threads=2, upload_queue=1) as client:
+    with serving(built / "digits.gphash", upload_threads=2, upload_queue=1) as client:
         assert asyncio.run(ask(client.port)) == (200, [200, 200, 200, 429, 429, 429])
 
 
@@ -438,9 +438,9 @@ def test_a_fault_of_ours_says_nothing_of_the_request(built, monkeypatch, capfd):
     def broken(*_, **__):
         raise RuntimeError("secret payload")
 
-    with serving(built / "digits.index") as client:
+    with serving(built / "digits.gphash") as client:
         monkeypatch.setattr(Collection, "search", broken)
-        answer = client.post("/search", json={"id": 1})
+        answer = client.post("/search", json={"key": 1})
         assert error_of(answer, 500)[0] == "internal"
         assert "secret" not in answer.text
     written = capfd.readouterr().err
@@ -491,4 +491,4 @@ def test_settings_that_can(settings):
 def test_missing_packages_are_named(monkeypatch, built):
     monkeypatch.setattr(service, "PACKAGES", ("json", "no_such_package"))
     with pytest.raises(ImportError, match="needs no-such-package: pip install no-such-package"):
-        service.create_app(built / "digits.index")
+        service.create_app(built / "digits.gphash")

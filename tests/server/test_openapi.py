@@ -15,7 +15,7 @@ def api(built, tmp_path_factory):
     schemathesis = pytest.importorskip("schemathesis", reason="answers are checked by schemathesis")
     folder = tmp_path_factory.mktemp("described") / "own"
     shutil.copytree(built, folder)
-    with serving(folder / "digits.index", writable=True, log_requests=False) as client:
+    with serving(folder / "digits.gphash", writable=True, log_requests=False) as client:
         yield schemathesis.openapi.from_url(f"http://127.0.0.1:{client.port}/openapi.json")
 
 
@@ -28,10 +28,10 @@ KEPT = [
 ROUTES = [
     ("/collection", "GET"),
     ("/collection/buckets", "GET"),
-    ("/items/random", "GET"),
-    ("/items/{id}", "GET"),
-    ("/items/{id}/image", "GET"),
-    ("/items/{id}", "DELETE"),
+    ("/collection/random", "GET"),
+    ("/items/{key}", "GET"),
+    ("/pictures/{key}", "GET"),
+    ("/items/{key}", "DELETE"),
     ("/items", "POST"),
     ("/search", "POST"),
     ("/encode", "POST"),
@@ -72,12 +72,12 @@ def test_answers_are_as_described(api, path, method, mode):
     ],
 )
 def test_tokens_are_described(built, tokens, reading, writing):
-    described = create_app(built / "digits.index", ServiceSettings(**tokens)).openapi()
+    described = create_app(built / "digits.gphash", ServiceSettings(**tokens)).openapi()
     assert described["components"]["securitySchemes"] == {"token": {"type": "http", "scheme": "bearer"}}
     routes = described["paths"]
-    for operation in (routes["/search"]["post"], routes["/items/{id}"]["get"], routes["/metrics"]["get"]):
+    for operation in (routes["/search"]["post"], routes["/items/{key}"]["get"], routes["/metrics"]["get"]):
         assert operation["security"] == reading
-    assert routes["/items"]["post"]["security"] == routes["/items/{id}"]["delete"]["security"] == writing
+    assert routes["/items"]["post"]["security"] == routes["/items/{key}"]["delete"]["security"] == writing
     assert routes["/healthz"]["get"]["security"] == []
 
 
@@ -90,9 +90,9 @@ def test_every_answer_is_described(client):
         "/collection",
         "/collection/buckets",
         "/items",
-        "/items/random",
-        "/items/{id}",
-        "/items/{id}/image",
+        "/collection/random",
+        "/items/{key}",
+        "/pictures/{key}",
         "/search",
         "/encode",
     }

@@ -6,6 +6,7 @@ import shutil
 import socket
 import threading
 import time
+import urllib.parse
 import urllib.request
 
 import numpy as np
@@ -34,6 +35,9 @@ from gphash.server.settings import ServiceSettings  # noqa: E402
 pytestmark = pytest.mark.slow
 HOSTILE = '<b class="hostile">3</b><img src=x onerror="document.title=1">'
 N_ITEMS = 600
+KEY = "shop/5?x=1&y=ä #"
+LONG = "Donaudampfschifffahrtsgesellschaft" * 6
+LINKS = ["https://example.org/a", "javascript:alert(1)", "data:text/html,x", "//example.org", "HTTP://example.org/b"]
 SECONDS = 8
 SENT = "Network.requestWillBeSent"
 
@@ -87,18 +91,33 @@ def source():
 
 @pytest.fixture(scope="module")
 def collections(tmp_path_factory, source):
-    """Two indexes of the same model: digits with pictures, and digits as plain rows."""
+    """Collections of the same model: digits with pictures, and digits as plain rows."""
     folder = tmp_path_factory.mktemp("page")
     GPHasher(**{**QUICK, "n_bits": 16}).fit(source.X, source.y).save(folder / "digits.gph")
     plain = source._replace(images=None, descriptor=None)
     for name, rows in {"digits": source, "plain": plain}.items():
-        Collection.build(folder / f"{name}.index", folder / "digits.gph", rows).close()
+        Collection.create(folder / f"{name}.gphash", folder / "digits.gph", rows).close()
+    things = [
+        {
+            "key": KEY if row == 5 else f"sku-{row}",
+            "label": LONG if source.y[row] == 5 else str(source.y[row]),
+            "title": HOSTILE if row == 6 else f"Thing {row}",
+            "text": "Useful in the garden. " * (row % 9),
+            "link": LINKS[row % len(LINKS)],
+            "price": row / 2,
+            "a colour": ["red", "blue"][row % 2],
+        }
+        for row in range(N_ITEMS)
+    ]
+    Collection.create(folder / "things.gphash", folder / "digits.gph", source.X, things).close()
+    large = [{"key": 2**63 - 1 - row} for row in range(50)]
+    Collection.create(folder / "large.gphash", folder / "digits.gph", source.X[:50], large).close()
     return folder
 
 
 @pytest.fixture(scope="module")
 def address(collections):
-    with serving(collections / "digits.index") as address:
+    with serving(collections / "digits.gphash") as address:
         yield address
 
 
@@ -146,12 +165,12 @@ class Page:
     def press(self, *keys):
         self.browser.switch_to.active_element.send_keys(*keys)
 
-    def ids(self):
-        return self.run("return [...document.querySelectorAll('#grid a')].map(card => Number(card.dataset.id))")
+    def found(self):
+        return self.run("return [...document.querySelectorAll('#grid a.main')].map(card => card.dataset.key)")
 
     def shows(self, origin):
         """Wait for the answer to a query: `item 7`, or the name of a file."""
-        until(lambda: self.text("#query-origin") == origin and self.ids() and not self.is_busy())
+        until(lambda: self.text("#query-origin") == origin and self.found() and not self.is_busy())
         return self
 
     def is_busy(self):
@@ -185,8 +204,8 @@ def test_a_random_item_finds_neighbours(page):
     assert page.text("#fact-items") == str(N_ITEMS)
     assert page.text("#fact-bits") == "16"
     page.one("#random").click()
-    until(lambda: len(page.ids()) == 20)
-    assert "id=" in page.run("return location.hash")
+    until(lambda: len(page.found()) == 20)
+    assert "key=" in page.run("return location.hash")
     right = 20 - len(page.all(".card.wrong"))
     assert page.text("#precision") == f"{right} of 20 share the label"
     assert all("other label" in mark.text for mark in page.all(".card.wrong .mark"))
@@ -197,7 +216,7 @@ def test_a_random_item_finds_neighbours(page):
 
 
 def test_the_probability_of_a_bit_can_be_read(page):
-    page.open("#id=0").shows("item 0")
+    page.open("#key=0").shows("item 0")
     page.run("document.querySelector('.bit').focus()")
     page.press(Keys.ARROW_RIGHT)
     assert page.text("#readout").startswith("Bit 2 is ")
@@ -205,9 +224,9 @@ def test_the_probability_of_a_bit_can_be_read(page):
 
 
 def test_strips_mark_as_many_bits_as_the_distance_says(page):
-    page.open("#id=0&k=200").shows("item 0")
+    page.open("#key=0&k=200").shows("item 0")
     distances, marks = page.run("""
-        const cards = [...document.querySelectorAll('#grid a')];
+        const cards = [...document.querySelectorAll('#grid .card')];
         const diamonds = (card) => [...card.querySelectorAll('.differs, .differs-unsure')]
           .reduce((sum, path) => sum + path.getAttribute('d').split('M').length - 1, 0);
         return [cards.map(card => parseInt(card.querySelector('.distance').textContent)), cards.map(diamonds)];
@@ -218,12 +237,12 @@ def test_strips_mark_as_many_bits_as_the_distance_says(page):
 
 
 def test_a_picked_picture_is_searched_for(page, picture):
-    page.open("#id=5").shows("item 5")
+    page.open("#key=5").shows("item 5")
     page.one("#file").send_keys(str(picture))
     page.shows("digit.png")
-    assert 0 in page.ids()  # which is this very picture
+    assert "0" in page.found()  # which is this very picture
     assert page.text("#precision").startswith("Of 20: ")
-    page.one("#grid a").click()
+    page.one("#grid a.main").click()
     until(lambda: page.text("#query-origin").startswith("item"))
     page.browser.back()
     page.shows("digit.png")
@@ -233,11 +252,11 @@ def test_a_picked_picture_is_searched_for(page, picture):
 
 @pytest.mark.parametrize("way", ["drop", "paste"])
 def test_a_picture_may_come_by_hand(page, way):
-    page.open("#id=5").shows("item 5")
+    page.open("#key=5").shows("item 5")
     page.run(
         """
         const way = arguments[0];
-        fetch('items/7/image').then((response) => response.blob()).then((blob) => {
+        fetch('pictures/7').then((response) => response.blob()).then((blob) => {
           const carried = new DataTransfer();
           carried.items.add(new File([blob], 'seven.png', {type: blob.type}));
           dispatchEvent(way === 'drop' ? new DragEvent(way, {dataTransfer: carried, cancelable: true})
@@ -251,22 +270,22 @@ def test_a_picture_may_come_by_hand(page, way):
 
 
 def test_the_ranking_changes_order_and_distances(page):
-    page.open("#id=11&k=60").shows("item 11")
-    by_hamming = page.ids()
+    page.open("#key=11&k=60").shows("item 11")
+    by_hamming = page.found()
     assert page.text(".distance").endswith("bits")
     page.one("label[for=by-expected]").click()
     until(lambda: "." in page.text(".distance"))
     assert "ranking=expected" in page.run("return location.hash")
     expected = [float(cell.text) for cell in page.all(".distance")]
     assert expected == sorted(expected)
-    assert page.ids() != by_hamming
+    assert page.found() != by_hamming
 
 
 def test_settings_narrow_the_search(page):
-    page.open("#id=11").shows("item 11")
+    page.open("#key=11").shows("item 11")
     page.one("#k").send_keys(Keys.CONTROL, "a")
     page.one("#k").send_keys("7")
-    until(lambda: len(page.ids()) == 7)
+    until(lambda: len(page.found()) == 7)
     assert page.one("#k-range").get_attribute("value") == "7"
     page.run("""
         const label = document.querySelector('#label');
@@ -279,18 +298,18 @@ def test_settings_narrow_the_search(page):
     if query != "4":
         until(lambda: "No other item of “4” within 0 bits." in page.text("#empty"))
         page.one("#empty button").click()
-        until(lambda: len(page.ids()) == 7)
+        until(lambda: len(page.found()) == 7)
 
 
 def test_what_is_no_picture_is_refused_in_words(page, tmp_path):
     path = tmp_path / "notes.png"
     path.write_text("These are words.")
-    page.open("#id=5").shows("item 5")
-    before = page.ids()
+    page.open("#key=5").shows("item 5")
+    before = page.found()
     page.one("#file").send_keys(str(path))
     assert "picture" in page.error()
     assert page.text("#query-origin") == "item 5"
-    assert page.ids() == before
+    assert page.found() == before
     page.one("#alert-close").click()
     assert not page.one("[role=alert]").is_displayed()
 
@@ -307,41 +326,41 @@ def test_a_refused_picture_leaves_the_beginning_as_it_was(page, tmp_path):
 
 
 def test_an_unknown_item_is_told(page):
-    page.open("#id=99999")
+    page.open("#key=99999")
     assert "99999" in page.error()
-    assert page.ids() == []
+    assert page.found() == []
     page.one("#random").click()
-    until(page.ids)
+    until(page.found)
     assert not page.one("[role=alert]").is_displayed()
 
 
 def test_a_neighbour_is_searched_by_and_back_leads_back(page):
-    page.open("#id=5").shows("item 5")
-    before = page.ids()
-    page.all("#grid a")[2].click()
+    page.open("#key=5").shows("item 5")
+    before = page.found()
+    page.all("#grid a.main")[2].click()
     page.shows(f"item {before[2]}")
-    assert page.run("return location.hash") == f"#id={before[2]}"
+    assert page.run("return location.hash") == f"#key={before[2]}"
     page.browser.back()
     page.shows("item 5")
-    assert page.ids() == before
+    assert page.found() == before
     page.browser.forward()
     page.shows(f"item {before[2]}")
 
 
 def test_the_keyboard_is_enough(page):
-    page.open("#id=5").shows("item 5")
-    ids = page.ids()
-    focused = "return Number(document.activeElement.dataset.id)"
+    page.open("#key=5").shows("item 5")
+    keys = page.found()
+    focused = "return document.activeElement.dataset.key"
     page.press(Keys.ARROW_DOWN)
-    assert page.run(focused) == ids[0]
+    assert page.run(focused) == keys[0]
     page.press(Keys.ARROW_RIGHT)
-    assert page.run(focused) == ids[1]
+    assert page.run(focused) == keys[1]
     page.press(Keys.ARROW_DOWN)
     page.press(Keys.ARROW_UP)
-    assert page.run(focused) == ids[1]
+    assert page.run(focused) == keys[1]
     page.press(Keys.ENTER)
-    page.shows(f"item {ids[1]}")
-    assert page.run(focused) == page.ids()[0]  # the focus stays in the grid
+    page.shows(f"item {keys[1]}")
+    assert page.run(focused) == page.found()[0]  # the focus stays in the grid
     page.press("e")
     until(lambda: "." in page.text(".distance"))
     page.press("b")
@@ -353,11 +372,11 @@ def test_the_keyboard_is_enough(page):
     page.press(Keys.ESCAPE)
     until(lambda: not page.one("#help").is_displayed())
     page.press("r")
-    until(lambda: page.text("#query-origin") != f"item {ids[1]}")
+    until(lambda: page.text("#query-origin") != f"item {keys[1]}")
 
 
 def test_keys_typed_into_a_field_are_no_commands(page):
-    page.open("#id=5").shows("item 5")
+    page.open("#key=5").shows("item 5")
     page.one("#radius").send_keys("rb?")
     assert page.one("#view-search").is_displayed()
     assert not page.one("#help").is_displayed()
@@ -374,14 +393,14 @@ def test_buckets_are_shown_with_their_shares(page):
     assert set(page.text(".bucket .code")) <= set("01 ")
     until(lambda: page.run("return document.querySelector('.samples img').naturalWidth") == 8)
     page.one(".samples a").click()
-    until(page.ids)
+    until(page.found)
     page.browser.back()
     until(lambda: page.one("#view-buckets").is_displayed())
 
 
 def test_the_last_of_several_queries_is_shown(page):
-    page.open("#id=5").shows("item 5")
-    page.run("for (const id of [1, 2, 3, 4]) location.hash = `#id=${id}`")
+    page.open("#key=5").shows("item 5")
+    page.run("for (const key of [1, 2, 3, 4]) location.hash = `#key=${key}`")
     page.shows("item 4")
     page.press("e", "e")  # there and back while the first is under way
     until(lambda: not page.is_busy() and page.text(".distance").endswith("bits"))
@@ -390,7 +409,7 @@ def test_the_last_of_several_queries_is_shown(page):
 def test_nothing_is_asked_of_other_hosts(page):
     page.browser.get_log("performance")
     page.browser.get_log("browser")
-    page.open("#id=5").shows("item 5")
+    page.open("#key=5").shows("item 5")
     page.press("b")
     until(lambda: page.all(".samples"))
     addresses = page.run("return performance.getEntriesByType('resource').map(entry => entry.name)")
@@ -408,12 +427,12 @@ def test_the_page_is_dark_where_the_system_is(page):
     for scheme, dark in (("light", False), ("dark", True)):
         feature = {"name": "prefers-color-scheme", "value": scheme}
         page.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
-        page.open("#id=5").shows("item 5")
+        page.open("#key=5").shows("item 5")
         assert (max(page.run(background)) < 64) == dark
 
 
 def test_nothing_jumps_while_the_answer_comes(page):
-    page.open("#id=5").shows("item 5")
+    page.open("#key=5").shows("item 5")
     shifts = page.browser.execute_async_script("""
         const done = arguments[0];
         let sum = 0;
@@ -424,18 +443,18 @@ def test_nothing_jumps_while_the_answer_comes(page):
     assert shifts < 0.02
 
 
-@pytest.mark.parametrize("state", ["#id=5", "#view=buckets", ""])
+@pytest.mark.parametrize("state", ["#key=5", "#view=buckets", ""])
 def test_a_phone_is_wide_enough(page, state):
     size = {"width": 360, "height": 740, "deviceScaleFactor": 1, "mobile": True}
     page.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     page.open(state)
-    until(lambda: page.all("a.card, .samples, .starters a"))
+    until(lambda: page.all(".card a.main, .samples, .starters a"))
     assert page.width() <= 360
 
 
 def test_labels_are_text(page, source):
     three = int(np.flatnonzero(source.y == source.classes.index(HOSTILE))[0])
-    page.open(f"#id={three}").shows(f"item {three}")
+    page.open(f"#key={three}").shows(f"item {three}")
     assert page.text("#query-label") == HOSTILE
     assert page.width() <= page.run("return innerWidth")  # long as it is
     assert HOSTILE in {name.get_attribute("textContent") for name in page.all(".card .name")}
@@ -447,8 +466,8 @@ def test_labels_are_text(page, source):
 
 
 def test_a_token_is_asked_for_and_kept(browser, collections):
-    with serving(collections / "digits.index", read_token="open-sesame") as address:
-        page = Page(browser, address).open("#id=5")
+    with serving(collections / "digits.gphash", read_token="open-sesame") as address:
+        page = Page(browser, address).open("#key=5")
         until(lambda: page.one("#token-dialog").is_displayed())
         page.one("#token").send_keys("wrong", Keys.ENTER)
         until(lambda: "refused" in page.text("#token-text"))
@@ -461,18 +480,199 @@ def test_a_token_is_asked_for_and_kept(browser, collections):
         assert not page.one("#token-dialog").is_displayed()
 
 
-def test_without_pictures_the_bits_are_shown(browser, collections):
-    with serving(collections / "plain.index") as address:
-        page = Page(browser, address).open("#id=5").shows("item 5")
-        assert not page.one("#pick").is_displayed()
-        assert page.all("#grid img") == []
-        assert len(page.all("#grid .frame svg")) == 20
-        assert page.text("#uncertain") == "This query has no probabilities."
+@pytest.fixture(scope="module")
+def shop(collections):
+    with serving(collections / "things.gphash") as address:
+        yield address
+
+
+@pytest.fixture
+def things(page, shop):
+    page.address = shop
+    return page
+
+
+def hashed(key):
+    return "#" + urllib.parse.urlencode({"key": key})
+
+
+def test_without_pictures_there_is_a_list(things):
+    things.open(hashed("sku-7")).shows("item sku-7")
+    assert not things.one("#pick").is_displayed()
+    assert not things.one("#query-picture").is_displayed()
+    assert things.all("#grid img, #grid .frame") == []
+    assert things.text("#query-label") == "Thing 7"
+    assert "Useful in the garden." in things.text("#query-about")
+    assert "price\n3.5" in things.text("#query-about")
+    assert all(name.text.startswith("Thing") for name in things.all(".card .name"))
+    assert len(things.all(".rows .card .columns")) == 20
+    assert things.text("#uncertain") == "This query has no probabilities."
+
+
+def test_only_addresses_of_the_web_are_links(things):
+    things.open(hashed("sku-7") + "&k=200").shows("item sku-7")
+    found = things.run("""
+        return [...document.querySelectorAll('#main a.link')].map(a => [a.getAttribute('href'), a.rel, a.target]);
+    """)
+    assert {link for link, _, _ in found} == {"https://example.org/a", "http://example.org/b"}
+    assert {(rel, target) for _, rel, target in found} == {("noopener noreferrer", "_blank")}
+    assert {"javascript:alert(1)", "//example.org"} <= {text.text for text in things.all("span.link")}
+    assert things.run('return document.querySelectorAll(\'a[href^="javascript"], a[href^="data"]\').length') == 0
+
+
+def test_an_item_is_found_by_any_key(things):
+    things.open()
+    until(lambda: things.all(".starters a"))
+    things.one("#key").send_keys(KEY, Keys.ENTER)
+    things.shows(f"item {KEY}")
+    assert things.text("#query-label") == "Thing 5"
+    things.one("#grid a.main").click()
+    until(lambda: things.text("#query-origin") != f"item {KEY}")
+    things.browser.back()
+    things.shows(f"item {KEY}")
+    things.one("#key").send_keys(Keys.CONTROL, "a")
+    things.one("#key").send_keys("nobody", Keys.ENTER)
+    assert "nobody" in things.error()
+
+
+def test_whole_numbers_beyond_those_of_javascript(browser, collections):
+    with serving(collections / "large.gphash") as address:
+        largest = 2**63 - 1
+        page = Page(browser, address).open(f"#key={largest}").shows(f"item {largest}")
+        neighbour = page.found()[0]
+        assert largest - 50 < int(neighbour) < largest
+        page.one("#grid a.main").click()
+        page.shows(f"item {neighbour}")
+        page.one("#key").clear()
+        page.one("#key").send_keys("seven", Keys.ENTER)
+        assert "whole numbers" in page.error()
+
+
+def test_a_vector_is_searched_for(things, source):
+    things.open()
+    until(lambda: things.all(".starters a"))
+    things.one(".more-ways summary").click()
+    field, button = things.one("#vector"), things.one("#by-vector button")
+    assert things.text("#vector-hint").startswith("64 numbers")
+    field.send_keys("1, 2 3")
+    button.click()
+    until(lambda: things.text("#vector-fault") == "There are 3 numbers; give 64.")
+    things.run("arguments[0].value = arguments[1]", field, ", ".join(["x"] * 64))
+    button.click()
+    until(lambda: "no number" in things.text("#vector-fault"))
+    row = " ".join(map(str, source.X[7].tolist()[:32])) + ",\n" + ",".join(map(str, source.X[7].tolist()[32:]))
+    things.run("arguments[0].value = arguments[1]", field, row)
+    button.click()
+    things.shows("vector of 64 numbers")
+    assert things.text("#vector-fault") == ""
+    bits = "".join(bit.text for bit in things.all("#bits .bit"))
+    things.open(hashed("sku-7")).shows("item sku-7")
+    assert "".join(bit.text for bit in things.all("#bits .bit")) == bits
+
+
+def test_a_condition_narrows_the_search(things):
+    things.open(hashed("sku-7") + "&k=600").shows("item sku-7")
+    columns = [column.text for column in things.all("#column-list li")]
+    assert columns == ["key", "label", "tags", "title", "text", "link", "picture", "price", "a colour"]
+    things.all("#column-list button")[-1].click()
+    assert things.one("#where").get_attribute("value") == '"a colour"'
+    things.one("#where").send_keys(" = 'red' and price < 20", Keys.ENTER)
+    until(lambda: len(things.found()) == 20)
+    assert "where=" in things.run("return location.hash")
+    things.one("#where").send_keys(" and weight > 1", Keys.ENTER)
+    assert "the columns are key, label" in things.error()
+    assert things.found() == []
+    assert things.one("#where").get_attribute("aria-invalid") is not None
+    things.one("#where").send_keys(Keys.CONTROL, "a")
+    things.one("#where").send_keys("price < 0", Keys.ENTER)
+    until(lambda: "No other item with price < 0." in things.text("#empty"))
+    assert not things.one("[role=alert]").is_displayed()
+    things.one("#empty button").click()
+    until(lambda: len(things.found()) == 599)
+
+
+def test_as_many_are_shown_as_the_service_allows(collections, browser):
+    with serving(collections / "things.gphash", max_k=333) as address:
+        page = Page(browser, address).open(hashed("sku-7")).shows("item sku-7")
+        assert page.one("#k-range").get_attribute("max") == "333"
+        page.run("""
+            const range = document.querySelector('#k-range');
+            range.value = 999;
+            range.dispatchEvent(new Event('input'));
+        """)
+        until(lambda: len(page.found()) == 333)
+
+
+def test_ties_are_no_order(things, collections):
+    with Collection.open(collections / "things.gphash") as collection:
+        every = [hit.distance for hit in collection.search(collection.query(key="sku-7"), N_ITEMS)]
+    for k in (5, 100, 599):
+        things.open(hashed("sku-7") + f"&k={k}").shows("item sku-7")
+        shown = things.run("""
+            return [...document.querySelectorAll('#grid section')].map(section => [
+              section.querySelector('h3').textContent,
+              [...section.querySelectorAll('.distance')].map(cell => parseInt(cell.textContent)),
+            ]);
+        """)
+        assert sum(len(distances) for _, distances in shown) == k
+        for title, distances in shown:
+            n, share = len(distances), every.count(distances[0])
+            if "nearest first" in title or share == 1:
+                assert len(set(distances)) == n
+                continue
+            unit = "bit" if distances[0] == 1 else "bits"
+            beginning = f"{n} of {share} items that" if n < share else f"{n} items"
+            assert set(distances) == {distances[0]}
+            assert title == f"{beginning} are {distances[0]} {unit} away, none nearer than another"
+    assert not any(card.get_attribute("aria-label")[0].isdigit() for card in things.all("#grid a.main")[:20])
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_long_labels_wrap(things, source, width):
+    size = {"width": width, "height": 740, "deviceScaleFactor": 1, "mobile": width < 600}
+    things.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    row = next(row for row in range(6, N_ITEMS) if source.y[row] == 5)
+    for state in (hashed(f"sku-{row}"), "#view=buckets", ""):
+        things.open(state)
+        until(lambda: things.all(".card a.main, .names a, .starters a"))
+        assert things.width() <= width
+    things.open(hashed(f"sku-{row}")).shows(f"item sku-{row}")
+    assert things.text("#query-more") == LONG
+    cut = "return [...document.querySelectorAll('.more span')].filter(e => e.scrollWidth > e.clientWidth + 1).length"
+    assert things.run(cut) == 0
+
+
+def test_titles_are_text(things):
+    things.open(hashed("sku-6")).shows("item sku-6")
+    assert things.text("#query-label") == HOSTILE
+    assert things.all(".hostile") == []
+    assert things.run("return document.title") != "1"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_requests_are_described_on_a_page_of_their_own(things, scheme):
+    feature = {"name": "prefers-color-scheme", "value": scheme}
+    things.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+    things.browser.get_log("browser")
+    things.open("docs")
+    until(lambda: things.all("article"))
+    with urllib.request.urlopen(f"{things.address}openapi.json") as response:
+        paths = json.load(response)["paths"]
+    assert {line.text for line in things.all("article h2 code")} == set(paths)
+    search = things.one("#post--search")
+    assert "where" in search.text
+    assert "exactly" not in search.text
+    asked = things.run("return performance.getEntriesByType('resource').map(entry => entry.name)")
+    assert [address for address in asked if not address.startswith(things.address)] == []
+    assert things.browser.get_log("browser") == []
+    size = {"width": 360, "height": 740, "deviceScaleFactor": 1, "mobile": True}
+    things.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    assert things.width() <= 360
 
 
 def test_a_service_that_is_gone_is_told(browser, collections):
-    with serving(collections / "digits.index") as address:
-        page = Page(browser, address).open("#id=5").shows("item 5")
+    with serving(collections / "digits.gphash") as address:
+        page = Page(browser, address).open("#key=5").shows("item 5")
     page.press("r")
     assert "does not answer" in page.error()
     assert page.one("#alert-retry").is_displayed()

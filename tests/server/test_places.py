@@ -14,7 +14,7 @@ from tests.server.conftest import Process
 
 JSON = (b"content-type", b"application/json")
 FORM = (b"content-type", b"multipart/form-data; boundary=edge")
-SEARCH = json.dumps({"id": 7, "k": 2}).encode()
+SEARCH = json.dumps({"key": 7, "k": 2}).encode()
 
 
 class Sender:
@@ -61,7 +61,7 @@ async def ended(*senders):
 @pytest.fixture
 def app(built):
     return create_app(
-        built / "digits.index",
+        built / "digits.gphash",
         ServiceSettings(hosts=("localhost",), log_requests=False, max_in_work=2, max_unread=8, upload_queue=1),
     )
 
@@ -100,7 +100,7 @@ def test_bodies_that_do_not_come_take_no_place_in_work(app):
         quick = Sender(app, form, kind=FORM)
         await quick.task
         assert quick.status == 200
-        slow[0].send(b'"id": 7}', more=False)
+        slow[0].send(b'"key": 7}', more=False)
         await slow[0].task
         assert slow[0].status == 400
         await ended(*slow)
@@ -110,7 +110,7 @@ def test_bodies_that_do_not_come_take_no_place_in_work(app):
 
 def test_whoever_never_reads_keeps_no_place_and_is_left(built):
     chosen = ServiceSettings(hosts=("localhost",), log_requests=False, max_in_work=1, send_seconds=0.3)
-    app = create_app(built / "digits.index", chosen)
+    app = create_app(built / "digits.gphash", chosen)
 
     async def story():
         deaf = Sender(app, SEARCH, deaf=True)
@@ -128,7 +128,7 @@ def test_whoever_never_reads_keeps_no_place_and_is_left(built):
 def test_memory_for_bodies_has_an_end(built, monkeypatch):
     monkeypatch.setattr(edge, "LARGEST_BODIES", 2)
     chosen = ServiceSettings(hosts=("localhost",), log_requests=False, max_body_bytes=100_000)
-    app = create_app(built / "digits.index", chosen)
+    app = create_app(built / "digits.gphash", chosen)
 
     async def story():
         uploads = await waiting(app, 4)
@@ -171,6 +171,6 @@ def overload():
 @pytest.mark.parametrize("counts", [(512, 0, 0, 0), (0, 100, 0, 0), (0, 0, 67, 0), (512, 50, 67, 0)])
 def test_everybody_else_is_answered(built, tmp_path, counts):
     roomy = {"log_requests": False, "max_connections": 4096}  # idle ones are closed by a proxy, not by the service
-    with Process(built / "digits.index", tmp_path, **roomy) as process, process.connect() as client:
+    with Process(built / "digits.gphash", tmp_path, **roomy) as process, process.connect() as client:
         found = asyncio.run(overload().attacked(client.port, counts, 3.0, "127.0.0.1"))
     assert {status for results in found.values() for status, _ in results} == {200}

@@ -10,11 +10,14 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from gphash.collection.collection import Collection
+from gphash.index.hamming_index import HammingIndex
 from gphash.server import app
 from gphash.server.questions import SearchJson
+from tests.collection import sources as small
 from tests.server.conftest import N_BITS, error_of, serving
 
 DIGITS = load_digits()
+HERE = HammingIndex.build(np.zeros((1, 1), np.uint8))
 
 
 def png(pixels):
@@ -25,7 +28,7 @@ def png(pixels):
 
 @pytest.fixture(scope="module")
 def collection(built):
-    with Collection.open(built / "digits.index") as found:
+    with Collection.open(built / "digits.gphash") as found:
         yield found
 
 
@@ -44,6 +47,9 @@ def test_the_collection_says_what_there_is(client, collection):
         "labels": True,
         "classes": [str(digit) for digit in range(10)],
         "writable": False,
+        "keys": "integer",
+        "columns": {"key": "integer"} | dict.fromkeys(("label", "tags", "title", "text", "link", "picture"), "text"),
+        "n_features": 64,
         "largest_bucket": stats.largest_bucket,
         "model": collection.model.fingerprint,
         "limits": {"k": 1000, "body_bytes": 16_000_000, "picture_pixels": 25_000_000},
@@ -52,7 +58,9 @@ def test_the_collection_says_what_there_is(client, collection):
 
 def test_buckets(client, collection):
     found = client.get("/collection/buckets", params={"n": 3, "samples": 2}).json()
-    assert found["buckets"] == [bucket._asdict() for bucket in collection.buckets(3, 2)]
+    for told, bucket in zip(found["buckets"], collection.buckets(3, 2), strict=True):
+        samples = [{"key": key, "title": None, "has_picture": True} for key in bucket.keys]
+        assert told == {"bits": bucket.bits, "size": bucket.size, "samples": samples, "labels": bucket.labels}
     assert found["n_items"] == 1797
     assert len(client.get("/collection/buckets").json()["buckets"]) == 12
 
@@ -61,13 +69,13 @@ def test_an_item_and_its_picture(client, collection):
     found = client.get("/items/7").json()
     expected = collection.item(7)
     assert found == {**expected._asdict(), "labels": list(expected.labels)}
-    image = client.get("/items/7/image")
+    image = client.get("/pictures/7")
     assert image.content == collection.picture(7).content
     assert image.headers["content-type"] == "image/png"
     assert image.headers["cache-control"] == "private, no-cache"
-    again = client.get("/items/7/image", headers={"If-None-Match": image.headers["etag"]})
+    again = client.get("/pictures/7", headers={"If-None-Match": image.headers["etag"]})
     assert (again.status_code, again.content) == (304, b"")
-    assert client.get("/items/random").json()["id"] in range(1797)
+    assert client.get("/collection/random").json()["key"] in range(1797)
 
 
 def test_pictures_have_threads_of_their_own(built, monkeypatch):
@@ -77,9 +85,9 @@ def test_pictures_have_threads_of_their_own(built, monkeypatch):
         "picture",
         lambda *given, **named: threads.append(threading.current_thread().name) or picture(*given, **named),
     )
-    with serving(built / "digits.index") as client:
-        first = client.get("/items/7/image")
-        again = client.get("/items/7/image", headers={"If-None-Match": first.headers["etag"]})
+    with serving(built / "digits.gphash") as client:
+        first = client.get("/pictures/7")
+        again = client.get("/pictures/7", headers={"If-None-Match": first.headers["etag"]})
         assert again.status_code == 304
     assert [name.startswith("gphash-pictures") for name in threads] == [True] * 2
 
@@ -88,45 +96,54 @@ def test_the_limit_of_pixels_is_also_that_of_pictures_shown(built, monkeypatch):
     asked = []
     picture = Collection.picture
     monkeypatch.setattr(
-        Collection, "picture", lambda self, id, **given: asked.append(given) or picture(self, id, **given)
+        Collection, "picture", lambda self, key, **given: asked.append(given) or picture(self, key, **given)
     )
-    with serving(built / "digits.index", max_picture_pixels=1234) as client:
-        assert client.get("/items/7/image").status_code == 200
+    with serving(built / "digits.gphash", max_picture_pixels=1234) as client:
+        assert client.get("/pictures/7").status_code == 200
     assert asked == [{"max_pixels": 1234}]
 
 
 @pytest.mark.parametrize(
-    ("writable", "descriptor", "quick"), [(False, None, True), (True, None, False), (False, 1, False)]
+    ("writable", "descriptor", "index", "quick"),
+    [
+        (False, None, HERE, True),
+        (True, None, HERE, False),
+        (False, 1, HERE, False),
+        (False, None, "a database", False),
+    ],
 )
-def test_only_what_cannot_wait_is_done_where_it_arrives(writable, descriptor, quick, monkeypatch):
+def test_only_what_cannot_wait_is_done_where_it_arrives(writable, descriptor, index, quick, monkeypatch):
     class Asked:  # whatever else is asked of it would be an AttributeError
         pass
 
     collection = Asked()
-    collection.writable, collection.descriptor = writable, descriptor
+    collection.writable, collection.descriptor, collection.index = writable, descriptor, index
+    collection.has_pictures = True
     monkeypatch.setattr(app.index_search.scanner, "compiled", True)
-    assert app._is_quick(collection, SearchJson(id=1)) is quick
+    assert app._is_quick(collection, SearchJson(key=1)) is quick
+    for narrowed in ({"label": "a"}, {"where": "key > 1"}, {"ties": True}):
+        assert not app._is_quick(collection, SearchJson(key=1, **narrowed))
     monkeypatch.setattr(app.index_search.scanner, "compiled", False)
-    assert not app._is_quick(collection, SearchJson(id=1))
+    assert not app._is_quick(collection, SearchJson(key=1))
 
 
 @pytest.mark.parametrize("ranking", ["hamming", "expected"])
 @pytest.mark.parametrize("radius", [None, 1])
 @pytest.mark.parametrize("label", [None, "3"])
 def test_a_search_by_id_is_the_collections(client, collection, ranking, radius, label):
-    asked = {"id": 11, "k": 7, "ranking": ranking, "radius": radius, "label": label}
+    asked = {"key": 11, "k": 7, "ranking": ranking, "radius": radius, "label": label}
     found = client.post("/search", json=asked).json()
-    query = collection.query(id=11)
-    expected = collection.search(query, 7, ranking=ranking, radius=radius, allowed=label, others=True)
-    assert [near["id"] for near in found["neighbours"]] == [near.id for near in expected]
+    query = collection.query(key=11)
+    expected = collection.search(query, 7, ranking=ranking, radius=radius, label=label)
+    assert [near["key"] for near in found["hits"]] == [near.key for near in expected]
     np.testing.assert_allclose(
-        [near["distance"] for near in found["neighbours"]], [near.distance for near in expected], atol=1e-4
+        [near["distance"] for near in found["hits"]], [near.distance for near in expected], atol=1e-4
     )
-    for near, wanted in zip(found["neighbours"], expected, strict=True):
+    for near, wanted in zip(found["hits"], expected, strict=True):
         assert near == {**wanted._asdict(), "labels": list(wanted.labels), "distance": near["distance"]}
     marks = [near.relevant for near in expected]
     assert found["precision"] == (pytest.approx(np.mean(marks), abs=1e-4) if marks else None)
-    assert found["query"]["id"] == 11
+    assert found["query"]["key"] == 11
     assert found["query"]["labels"] == list(query.labels)
     np.testing.assert_allclose(found["query"]["probabilities"], query.probabilities, atol=1e-4)
     assert found["query"]["bits"] == collection.item(11).bits
@@ -141,9 +158,9 @@ def test_features_and_a_picture_of_the_same_find_the_same(client, collection):
     row = collection.descriptor.describe(pixels).astype(float).tolist()
     by_features = client.post("/search", json={"features": row, "k": 5, "ranking": "expected"})
     found, expected = by_picture.json(), by_features.json()
-    assert found["neighbours"] == expected["neighbours"]
+    assert found["hits"] == expected["hits"]
     assert found["query"] == expected["query"]
-    assert found["query"]["id"] is None
+    assert found["query"]["key"] is None
     assert found["precision"] is None
 
 
@@ -185,12 +202,12 @@ def test_no_path_climbs_out_of_the_page(client, path):
 def test_health_and_metrics(client):
     assert client.get("/healthz").json() == {"status": "alive"}
     assert client.get("/readyz").json() == {"status": "ready"}
-    client.post("/search", json={"id": 1})
+    client.post("/search", json={"key": 1})
     client.get("/items/99999")
     client.request("BREW", "/search")
     text = client.get("/metrics").text
     assert 'gphash_requests_total{method="POST",route="/search",status="200"}' in text
-    assert 'gphash_requests_total{method="GET",route="/items/{id}",status="404"}' in text
+    assert 'gphash_requests_total{method="GET",route="/items/{key}",status="404"}' in text
     assert 'method="other"' in text
     assert "BREW" not in text
     assert "gphash_items 1797.0" in text
@@ -204,25 +221,25 @@ def test_health_and_metrics(client):
     [
         (b"", 400, "malformed_json", None),
         (b"{", 400, "malformed_json", None),
-        (b'{"id": 1', 400, "malformed_json", None),
+        (b'{"key": 1', 400, "malformed_json", None),
         (b"\xff\xfe", 400, "malformed_json", None),
         (b"[" * 100_000, 400, "malformed_json", None),
         (b"[]", 422, "invalid_argument", None),
         (b"{}", 422, "invalid_argument", None),
-        (b'{"id": 1, "features": [1]}', 422, "invalid_argument", None),
-        (b'{"id": 1, "k": 0}', 422, "invalid_argument", "k"),
-        (b'{"id": 1, "k": 1000000000}', 422, "invalid_argument", "k"),
-        (b'{"id": 1, "k": 1001}', 422, "invalid_argument", "k"),
-        (b'{"id": 1, "k": "3"}', 422, "invalid_argument", "k"),
-        (b'{"id": 1, "radius": -1}', 422, "invalid_argument", "radius"),
-        (b'{"id": 1, "ranking": "best"}', 422, "invalid_argument", "ranking"),
-        (b'{"id": 1, "label": "cat"}', 422, "unknown_label", "label"),
-        (b'{"id": 1, "colour": 3}', 422, "invalid_argument", "colour"),
-        (b'{"id": 1.5}', 422, "invalid_argument", "id"),
-        (b'{"id": true}', 422, "invalid_argument", "id"),
-        (b'{"id": 99999}', 404, "unknown_item", "id"),
-        (b'{"id": -1}', 404, "unknown_item", "id"),
-        (b'{"id": 18446744073709551617}', 422, "invalid_argument", "id"),
+        (b'{"key": 1, "features": [1]}', 422, "invalid_argument", None),
+        (b'{"key": 1, "k": 0}', 422, "invalid_argument", "k"),
+        (b'{"key": 1, "k": 1000000000}', 422, "invalid_argument", "k"),
+        (b'{"key": 1, "k": 1001}', 422, "invalid_argument", "k"),
+        (b'{"key": 1, "k": "3"}', 422, "invalid_argument", "k"),
+        (b'{"key": 1, "radius": -1}', 422, "invalid_argument", "radius"),
+        (b'{"key": 1, "ranking": "best"}', 422, "invalid_argument", "ranking"),
+        (b'{"key": 1, "label": "cat"}', 422, "unknown_label", "label"),
+        (b'{"key": 1, "colour": 3}', 422, "invalid_argument", "colour"),
+        (b'{"key": 1.5}', 422, "invalid_argument", "key"),
+        (b'{"key": true}', 422, "invalid_argument", "key"),
+        (b'{"key": 99999}', 404, "unknown_item", "key"),
+        (b'{"key": -1}', 404, "unknown_item", "key"),
+        (b'{"key": 18446744073709551617}', 422, "invalid_argument", "key"),
         (b'{"features": []}', 422, "invalid_argument", "features"),
         (b'{"features": [1, 2]}', 422, "invalid_argument", "features"),
         (b'{"features": [' + b"NaN," * 63 + b"1]}", 422, "invalid_argument", "features"),
@@ -281,13 +298,13 @@ def test_forms_that_are_none(client):
 
 
 def test_other_bodies_routes_and_methods(client):
-    assert error_of(client.post("/search", content=b"id=1"), 415)[0] == "unsupported_media_type"
+    assert error_of(client.post("/search", content=b"key=1"), 415)[0] == "unsupported_media_type"
     assert error_of(client.get("/nowhere"), 404)[0] == "not_found"
     assert error_of(client.put("/search"), 405)[0] == "method_not_allowed"
-    assert error_of(client.get("/items/99999"), 404) == ("unknown_item", "id")
-    assert error_of(client.get("/items/99999/image"), 404) == ("unknown_item", "id")
-    assert error_of(client.get("/items/seven"), 422) == ("invalid_argument", "id")
-    assert error_of(client.get(f"/items/{2**70}"), 422) == ("invalid_argument", "id")
+    assert error_of(client.get("/items/99999"), 404) == ("unknown_item", "key")
+    assert error_of(client.get("/pictures/99999"), 404) == ("unknown_item", "key")
+    assert error_of(client.get("/items/seven"), 422) == ("invalid_argument", "key")
+    assert error_of(client.get(f"/items/{2**70}"), 422) == ("invalid_argument", "key")
     assert error_of(client.get("/collection/buckets?n=0"), 422) == ("invalid_argument", "n")
     assert error_of(client.get("/collection/buckets?samples=many"), 422) == ("invalid_argument", "samples")
 
@@ -302,46 +319,42 @@ def test_items_are_added_and_removed(index):
     with serving(index, writable=True) as client:
         added = client.post("/items", json={"features": (DIGITS.data[0] / 16).tolist(), "label": "new"})
         assert added.status_code == 201
-        number = added.json()["id"]
+        number = added.json()["key"]
         assert number == 1797
         assert added.json()["labels"] == ["new"]
         assert client.get(f"/items/{number}").json() == added.json()
-        assert error_of(client.get(f"/items/{number}/image"), 404) == ("no_picture", "id")
+        assert error_of(client.get(f"/pictures/{number}"), 404) == ("no_picture", "key")
         assert "new" in client.get("/collection").json()["classes"]
-        found = client.post("/search", json={"id": number, "label": "0", "k": 3}).json()
-        assert [near["labels"] for near in found["neighbours"]] == [["0"]] * 3
-        same = client.post("/items", json={"features": [0.0] * 64, "id": number})
-        assert error_of(same, 409) == ("known_item", "id")
+        found = client.post("/search", json={"key": number, "label": "0", "k": 3}).json()
+        assert [near["labels"] for near in found["hits"]] == [["0"]] * 3
+        same = client.post("/items", json={"features": [0.0] * 64, "key": number})
+        assert error_of(same, 409) == ("known_key", "key")
         picture = png(np.rint(DIGITS.images[1] * 255 / 16).astype(np.uint8))
-        other = client.post("/items", files={"picture": picture}, data={"label": "1", "id": "5000"})
+        other = client.post("/items", files={"picture": picture}, data={"label": "1", "key": "5000"})
         assert other.status_code == 201, other.text
-        assert other.json() == {**other.json(), "id": 5000, "labels": ["1"], "has_picture": True}
-        assert client.get("/items/5000/image").content == picture
+        assert other.json() == {**other.json(), "key": 5000, "labels": ["1"], "has_picture": True}
+        assert client.get("/pictures/5000").content == picture
         assert error_of(client.post("/items", files={"picture": b"none"}), 422) == ("bad_picture", "picture")
         assert error_of(client.post("/items", json={"features": [0.0]}), 422) == ("invalid_argument", "features")
         both = {"features": [0.0] * 64, "label": "a", "tags": ["b"]}
         assert error_of(client.post("/items", json=both), 422) == ("invalid_argument", "tags")
         assert client.delete("/items/5000").status_code == 204
-        assert error_of(client.delete("/items/5000"), 404) == ("unknown_item", "id")
-        assert error_of(client.get("/items/5000"), 404) == ("unknown_item", "id")
+        assert error_of(client.delete("/items/5000"), 404) == ("unknown_item", "key")
+        assert error_of(client.get("/items/5000"), 404) == ("unknown_item", "key")
         assert client.get("/collection").json()["n_items"] == 1798
 
 
-def test_a_collection_of_plain_features(built, tmp_path):
-    from gphash import HammingIndex
-
-    with Collection.open(built / "digits.index") as collection:
-        packed, ids = collection.index.items()
-        HammingIndex.build(packed, ids, n_bits=N_BITS, model=collection.model.fingerprint).save(
-            tmp_path / "plain.index"
-        )
-    with serving(tmp_path / "plain.index", model=built / "digits.gph") as client:
+def test_a_collection_of_plain_features(tmp_path):
+    small.hasher().save(tmp_path / "model.gph")
+    X = small.of_digits(50).X
+    Collection.create(tmp_path / "plain.gphash", tmp_path / "model.gph", X).close()
+    with serving(tmp_path / "plain.gphash") as client:
         said = client.get("/collection").json()
         assert [said[name] for name in ("upload", "pictures", "labels")] == [False] * 3
         refused = client.post("/search", files={"picture": png(np.zeros((9, 9), np.uint8))})
         assert error_of(refused, 422) == ("no_descriptor", "picture")
-        found = client.post("/search", json={"id": 3, "k": 4}).json()
-        assert len(found["neighbours"]) == 4
+        found = client.post("/search", json={"key": 3, "k": 4}).json()
+        assert len(found["hits"]) == 4
         assert found["query"]["probabilities"] is None
-        refused = client.post("/search", json={"id": 3, "ranking": "expected"})
+        refused = client.post("/search", json={"key": 3, "ranking": "expected"})
         assert error_of(refused, 422) == ("invalid_argument", "ranking")

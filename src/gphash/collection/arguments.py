@@ -25,7 +25,7 @@ def whole(name: str, value: Any, least: int | None = None) -> int:
 def condition(where: str | None, params: Sequence[Any], layout: Layout) -> conditions.Condition | None:
     """A condition on the columns of items, if there is one."""
     if where is not None:
-        return conditions.read(where, params, layout.names)
+        return conditions.read(where, params, layout.names, layout.kinds)
     if params:
         raise ValueError(f"params={params!r} without where; give the condition that they belong to.")
     return None

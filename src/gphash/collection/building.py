@@ -16,6 +16,7 @@ from gphash.collection import manifest as manifests
 from gphash.collection.columns import Columns
 from gphash.collection.items import Items
 from gphash.collection.manifest import Manifest, PartFile
+from gphash.collection.rows import Layout
 from gphash.collection.stores import Location
 from gphash.data import pictures
 from gphash.data.blocks import FolderTable, open_folder
@@ -100,18 +101,23 @@ class Making(NamedTuple):
         codes: Iterable[Coded],
         described: bool | Sequence[bool],
         pictures: Iterable[tuple[int, bytes, str | None]],
+        layout: Layout | None = None,
+        next_number: int = 0,
     ) -> None:
-        """Write items with their numbers and codes, and at last the manifest: from then on, the collection is there."""
+        """Write items with their numbers and codes, and at last the manifest: from then on, the collection is there.
+
+        The table of items is that of the columns, unless there is a `layout`; new items get numbers from `next_number`.
+        """
         home = material.home
         beside = None if home is None else Path(os.path.relpath(os.path.realpath(home), self.place)).as_posix()
         meta = None if material.descriptor is None else material.descriptor.to_meta()
         name, belongs = manifests.free_name(self.before, "items", ".sqlite"), secrets.token_hex(16)
         (self.place / name).unlink(missing_ok=True)  # of one that was interrupted
-        items = Items.create(self.place / name, material.columns.layout, belongs)
+        items = Items.create(self.place / name, layout or material.columns.layout, belongs)
         try:
             _fill(items, material.columns, codes, described)
             items.fill_pictures(pictures)
-            items.finish(material.classes)
+            items.finish(material.classes, next_number)
         except BaseException:
             items.close()
             raise

@@ -1,7 +1,6 @@
 """`Collection`: things to search in, and what is known of them."""
 
-import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -14,7 +13,6 @@ from gphash.collection import adding, arguments, building, columns, conditions, 
 from gphash.collection.records import Bucket, Hit, Item, Picture, Query, UnknownItemError, bits_of, is_relevant
 from gphash.collection.rows import Key, Layout, Row
 from gphash.collection.stores import Location, Store, open_store
-from gphash.container import FormatError
 from gphash.data import pictures
 from gphash.data.dataset import Progress
 from gphash.data.descriptors.descriptor import Descriptor
@@ -103,6 +101,10 @@ class Collection:
     def close(self) -> None:
         """Let another writer open the collection."""
         self._store.close()
+
+    def is_replaced(self) -> bool:
+        """Whether another collection was put in its place; this one stays what it is until it is opened again."""
+        return self._store.is_replaced()
 
     def __enter__(self) -> Self:
         return self
@@ -287,7 +289,7 @@ class Collection:
         several = isinstance(query, list) and bool(query) and isinstance(query[0], Query)
         one = isinstance(query, Query) or (not several and np.ndim(query) == 1)  # type: ignore[arg-type]
         queries = arguments.queries([query] if isinstance(query, Query) else query, ranking, self)
-        found = self._steady(lambda: self._find(queries, k, condition, label, ranking, radius))
+        found = self._store.steady(lambda: self._find(queries, k, condition, label, ranking, radius))
         return found[0] if one else found
 
     def _find(
@@ -328,7 +330,7 @@ class Collection:
                 raise KeyError(asked)
             return found
 
-        return self._steady(read)
+        return self._store.steady(read)
 
     def item(self, key: Key) -> Item:
         """An item by its key; an UnknownItemError if there is none."""
@@ -355,7 +357,7 @@ class Collection:
                 found.append(Bucket(bits, len(numbers), [rows[number].key for number in chosen], labels))
             return found
 
-        return self._steady(read)
+        return self._store.steady(read)
 
     def random_key(self, seed: int | None = None) -> Key:
         """The key of some item; an UnknownItemError if there are none."""
@@ -366,7 +368,7 @@ class Collection:
             number = int(ids[np.random.default_rng(seed).integers(len(ids))])
             return self._store.items.rows([number])[number].key
 
-        return self._steady(read)
+        return self._store.steady(read)
 
     def add(
         self,
@@ -423,24 +425,4 @@ class Collection:
                 raise KeyError(asked)
             return row
 
-        return self._steady(read)
-
-    def _steady(self, read: Callable[[], T]) -> T:
-        """What `read` gives of one moment; again, with changes held back, if something changed meanwhile."""
-        store = self._store
-        store.refresh()
-        before = store.n_changes
-        # Items, and parts, may be gone by the time they are looked up, and a filter is for one state of the index.
-        with contextlib.suppress(KeyError, ValueError, FileNotFoundError):
-            found = read()
-            store.refresh()
-            if store.n_changes == before:
-                return found
-        with store.steady():
-            try:
-                return read()
-            except KeyError as error:
-                file = getattr(store.items, "path", self.name)
-                raise FormatError(
-                    f"{str(file)!r} is damaged: the item {error} is not what the codes say; make the collection again."
-                ) from error
+        return self._store.steady(read)

@@ -1,18 +1,23 @@
-"""`where`: one condition on the columns of items, in words that SQLite and PostgreSQL understand alike.
+"""`where`: one condition on the columns of items, with the same meaning in SQLite and in PostgreSQL.
 
 A condition compares columns, values and `?`, each of which stands for one of `params`: ``price < ? or label = 'a'``.
-It is taken apart into tokens and put together again, so that it can be nothing but a condition: no statement, no
-subquery, no comment, no function that is not listed here.
+It is read, its kinds are checked, and it is written anew for each database, so that it can be nothing but a condition:
+no statement, no subquery, no comment, no function that is not listed here. A number counts as true if it is not 0. A
+value in a condition adapts to what it is compared with: ``price = '3'`` is ``price = 3``. Whatever is divided by 0 is
+null. Texts are compared by their code points; `like` minds case, and `lower` and `upper` know the letters of ASCII.
 """
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 WORDS = ("and", "or", "not", "is", "null", "in", "between", "like")
-FUNCTIONS = ("abs", "coalesce", "length", "lower", "round", "upper")
+FUNCTIONS = {"abs": "number", "coalesce": "any", "length": "text", "lower": "text", "upper": "text"}  # what they take
+COMPARED = ("=", "<>", "!=", "<", "<=", ">", ">=")
 LONGEST, DEEPEST = 10_000, 50  # characters, and brackets within brackets
+LARGEST = 2**63 - 1
+CASTS = {"number": "float8", "text": "text", "boolean": "boolean"}  # of a null
 
 TOKEN = re.compile(
     r"""\s* (?: (?P<text>'(?:[^']|'')*') | (?P<number>[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?(?![\w.]))
@@ -20,24 +25,32 @@ TOKEN = re.compile(
     re.VERBOSE,
 )
 
+T = TypeVar("T")
+
 
 class Condition(NamedTuple):
-    """A condition in tokens, of which "?" is a value's place, and the values."""
+    """A condition as it was given, as SQLite and psycopg take it, and the values of its places."""
 
     where: str
-    tokens: tuple[str, ...]
+    sqlite: str
+    postgres: str
     values: tuple[Any, ...]
 
-    def sqlite(self) -> str:
-        """The condition as SQLite takes it."""
-        return " ".join(self.tokens)
 
-    def postgres(self) -> str:
-        """The condition as psycopg takes it."""
-        return " ".join("%s" if token == "?" else token.replace("%", "%%") for token in self.tokens)
+class Term(NamedTuple):
+    """A part of a condition: a "boolean", "number", "text" or "null", for both databases, with its values.
+
+    One that is `given`, and no column, adapts to what it is compared with.
+    """
+
+    kind: str
+    sqlite: str
+    postgres: str
+    values: tuple[Any, ...] = ()
+    given: bool = False
 
 
-def read(where: Any, params: Any, columns: Mapping[str, str]) -> Condition:
+def read(where: Any, params: Any, columns: Mapping[str, str], kinds: Mapping[str, str]) -> Condition:
     """Check a condition.
 
     Parameters
@@ -48,45 +61,258 @@ def read(where: Any, params: Any, columns: Mapping[str, str]) -> Condition:
         A value for every "?" in it.
     columns
         Names that it may have, in any case, and what they are in a statement.
+    kinds
+        Of the columns: "text", or another one for numbers.
     """
-    if not isinstance(where, str) or not where.strip() or len(where) > LONGEST or "\0" in where:
+    if not isinstance(where, str) or not where.strip() or len(where) > LONGEST or not _is_text(where):
         raise ValueError(f"where={str(where)[:80]!r}; give a condition as text, such as 'price < ?'.")
     if isinstance(params, str | bytes | Mapping) or not isinstance(params, Sequence):
         raise ValueError(f"params={params!r}; give a list with a value for every ? of where.")
     for value in params:
         finite = not isinstance(value, float) or math.isfinite(value)
-        if not isinstance(value, str | int | float | None) or not finite or (value == value and "\0" in str(value)):
+        if not isinstance(value, str | int | float | None) or not finite or not _is_text(str(value)):
             raise ValueError(f"params has {value!r}; give texts, numbers, true, false or null.")
-    tokens = tuple(_tokens(where, {name.casefold(): sql for name, sql in columns.items()}, columns))
-    if (places := tokens.count("?")) != len(params):
+    tokens = _tokens(where)
+    if (places := sum(kind == "value" for kind, _ in tokens)) != len(params):
         raise ValueError(f"where has {places} ? and params {len(params)} values; give one for each.")
-    return Condition(where, tokens, tuple(params))
+    found = _Reader(where, tokens, list(params), columns, kinds).whole()
+    return Condition(where, found.sqlite, found.postgres, found.values)
 
 
-def _tokens(where: str, known: Mapping[str, str], columns: Mapping[str, str]) -> Iterator[str]:
-    depth, place = 0, 0
+def _is_text(text: str) -> bool:
+    try:
+        return "\0" not in text and bool(text.encode() or True)
+    except UnicodeEncodeError:
+        return False
+
+
+def _tokens(where: str) -> list[tuple[str, str]]:
+    """Kinds of tokens, and the tokens."""
+    found, place = [], 0
     while where[place:].strip():
-        found = TOKEN.match(where, place)
-        if found is None:
+        token = TOKEN.match(where, place)
+        if token is None:
             raise ValueError(
                 f"where={where!r} has {where[place:].strip()[:10]!r}; give one condition, made of columns, values, ?, "
                 f"{', '.join(WORDS)}."
             )
-        kind, token, place = str(found.lastgroup), found[str(found.lastgroup)], found.end()
-        depth += (token == "(") - (token == ")")
-        if not 0 <= depth <= DEEPEST:
-            raise ValueError(f"where={where!r} has brackets that do not match, or too many; give one whole condition.")
-        yield _named(token, where[place:], known, columns) if kind == "name" else token
-    if depth:
-        raise ValueError(f"where={where!r} has a '(' that nothing closes; give one whole condition.")
+        found.append((str(token.lastgroup), token[str(token.lastgroup)]))
+        place = token.end()
+    return found
 
 
-def _named(token: str, rest: str, known: Mapping[str, str], columns: Mapping[str, str]) -> str:
-    """A word of the language, a function, or a column."""
-    folded = token.casefold()
-    if folded in WORDS or (folded in FUNCTIONS and rest.lstrip().startswith("(")):
-        return folded
-    name = folded[1:-1].replace('""', '"') if token[0] == '"' else folded
-    if name not in known:
-        raise ValueError(f"where names {token!r}, which is no column; the columns are {', '.join(columns)}.")
-    return known[name]
+class _Reader:
+    """Reads tokens from left to right; what binds less calls what binds more."""
+
+    def __init__(
+        self,
+        where: str,
+        tokens: list[tuple[str, str]],
+        params: list[Any],
+        columns: Mapping[str, str],
+        kinds: Mapping[str, str],
+    ) -> None:
+        self._where, self._tokens, self._params, self._columns = where, [*tokens, ("end", "")], params, columns
+        self._known = {name.casefold(): (sql, kinds[name]) for name, sql in columns.items()}
+        self._place = self._depth = 0
+
+    def whole(self) -> Term:
+        found = self._as(self._any(), "boolean")
+        if self._tokens[self._place][0] != "end":
+            self._refuse()
+        return found
+
+    def _refuse(self) -> NoReturn:
+        rest = " ".join(token for _, token in self._tokens[self._place :]).strip()
+        what = f"{rest[:20]!r} where something else must be" if rest else "no end"
+        raise ValueError(f"where={self._where!r} has {what}; give one whole condition, such as 'price < ?'.")
+
+    def _word(self) -> str:
+        """The next token, as it can be compared with words and signs."""
+        kind, token = self._tokens[self._place]
+        return token.casefold() if kind in ("name", "sign") else kind
+
+    def _take(self, *words: str) -> str:
+        """Pass one of some words or signs, if it is next."""
+        found = self._word()
+        self._place += found in words
+        return found if found in words else ""
+
+    def _need(self, word: str) -> None:
+        if not self._take(word):
+            self._refuse()
+
+    def _deeper(self, read: Callable[[], T]) -> T:
+        self._depth += 1
+        if self._depth > DEEPEST:
+            raise ValueError(f"where={self._where!r} has too many brackets, or the like, in each other.")
+        found = read()
+        self._depth -= 1
+        return found
+
+    def _any(self) -> Term:
+        return self._joined("or", self._all)
+
+    def _all(self) -> Term:
+        return self._joined("and", self._not)
+
+    def _joined(self, word: str, part: Callable[[], Term]) -> Term:
+        found = [part()]
+        while self._take(word):
+            found.append(part())
+        if len(found) == 1:
+            return found[0]
+        return _made("boolean", f" {word.upper()} ", [self._as(one, "boolean") for one in found])
+
+    def _not(self) -> Term:
+        if not self._take("not"):
+            return self._compared()
+        return _written("boolean", "NOT {}", [self._as(self._deeper(self._not), "boolean")])
+
+    def _compared(self) -> Term:
+        left = self._sum()
+        if sign := self._take(*COMPARED):
+            return _written("boolean", f"{{}} {sign} {{}}", self._alike([left, self._sum()]))
+        if self._take("is"):
+            word = "IS NOT NULL" if self._take("not") else "IS NULL"
+            self._need("null")
+            return _written("boolean", f"{{}} {word}", [self._alike([left])[0]])
+        no = "NOT " if self._take("not") else ""
+        if self._take("between"):
+            first = self._sum()
+            self._need("and")
+            return _written("boolean", f"{{}} {no}BETWEEN {{}} AND {{}}", self._alike([left, first, self._sum()]))
+        if self._take("like"):
+            both = [self._as(one, "text") for one in (left, self._sum())]
+            # PostgreSQL would take a backslash for a sign that makes the next one a letter.
+            return _written("boolean", f"{{}} {no}LIKE {{}}", both, f"{{}} {no}LIKE {{}} ESCAPE ''")
+        if self._take("in"):
+            self._need("(")
+            several = self._alike([left, *self._list()])
+            return _written("boolean", f"{{}} {no}IN ({', '.join(['{}'] * (len(several) - 1))})", several)
+        if no:
+            self._refuse()
+        return left
+
+    def _list(self) -> list[Term]:
+        found = [self._any()]
+        while self._take(","):
+            found.append(self._any())
+        self._need(")")
+        return found
+
+    def _sum(self) -> Term:
+        return self._chain(self._product, "+", "-")
+
+    def _product(self) -> Term:
+        return self._chain(self._glued, "*", "/")
+
+    def _chain(self, part: Callable[[], Term], *signs: str) -> Term:
+        found = part()
+        while sign := self._take(*signs):
+            both = [self._as(one, "number") for one in (found, part())]
+            divided = "{} / nullif({}, 0)" if sign == "/" else None
+            found = _written("number", f"{{}} {sign} {{}}", both, divided)
+        return found
+
+    def _glued(self) -> Term:
+        found = [self._one()]
+        while self._take("||"):
+            found.append(self._one())
+        return found[0] if len(found) == 1 else _made("text", " || ", [self._as(one, "text") for one in found])
+
+    def _one(self) -> Term:
+        if sign := self._take("-", "+"):
+            found = self._as(self._deeper(self._one), "number")
+            if found.given and found.values:
+                return _value(-found.values[0] if sign == "-" else found.values[0])
+            return _written("number", f"{sign} {{}}", [found])
+        if self._take("("):
+            found = self._deeper(self._any)
+            self._need(")")
+            return found
+        kind, token = self._tokens[self._place]
+        if kind in ("sign", "end") or (kind == "name" and token.casefold() in WORDS and token.casefold() != "null"):
+            self._refuse()
+        self._place += 1
+        if kind == "text":
+            return _value(token[1:-1].replace("''", "'"))
+        if kind == "number":
+            return _value(_number(token))
+        return _value(self._params.pop(0)) if kind == "value" else self._named(token)
+
+    def _named(self, token: str) -> Term:
+        """Null, a function, or a column."""
+        folded = token.casefold()
+        if folded == "null":
+            return _value(None)
+        if folded in FUNCTIONS and self._take("("):
+            return self._called(folded, self._deeper(self._list))
+        name = folded[1:-1].replace('""', '"') if token[0] == '"' else folded
+        if name not in self._known:
+            raise ValueError(f"where names {token!r}, which is no column; the columns are {', '.join(self._columns)}.")
+        sql, kind = self._known[name]
+        return Term("text" if kind == "text" else "number", sql, sql.replace("%", "%%"))
+
+    def _called(self, name: str, several: list[Term]) -> Term:
+        takes = FUNCTIONS[name]
+        if (len(several) != 1) != (takes == "any"):
+            needed = "two values or more" if takes == "any" else "one value"
+            raise ValueError(f"where={self._where!r} gives {name} {len(several)} values; it takes {needed}.")
+        several = self._alike(several) if takes == "any" else [self._as(several[0], takes)]
+        kind = "number" if name == "length" else several[0].kind
+        return _written(kind, f"{name}({', '.join(['{}'] * len(several))})", several)
+
+    def _alike(self, several: list[Term]) -> list[Term]:
+        """Terms of one kind, that of the columns among them."""
+        kinds = {one.kind for one in several if not one.given} or {one.kind for one in several} - {"null"} or {"text"}
+        kind = next(iter(kinds))
+        if len(kinds) > 1 or kind == "boolean":
+            shown = "a condition" if "boolean" in kinds else "texts"
+            raise ValueError(f"where={self._where!r} compares {shown} with numbers; compare what is of one kind.")
+        return [self._as(one, kind) for one in several]
+
+    def _as(self, term: Term, kind: str) -> Term:
+        """A term as one of another kind, if it can be that."""
+        if term.kind == kind:
+            return term
+        if term.kind == "null":
+            return Term(kind, "NULL", f"CAST(NULL AS {CASTS[kind]})", given=True)
+        if (term.kind, kind) == ("number", "boolean"):
+            return _written("boolean", "{} <> 0", [term])
+        value = term.values[0] if term.given else None
+        if kind == "text" and isinstance(value, int):
+            return _value(str(value))
+        if kind == "number" and isinstance(value, str) and re.fullmatch(r"\s*[+-]?[0-9]+(\.[0-9]+)?\s*", value):
+            return _value(_number(value))
+        what = term.sqlite if not term.given else repr(value)
+        needed = {"boolean": "a condition", "number": "a number", "text": "a text"}[kind]
+        raise ValueError(f"where={self._where!r} has {what} in a place that needs {needed}.")
+
+
+def _number(text: str) -> int | float:
+    number = float(text)
+    if "." in text or "e" in text.casefold() or abs(number) > LARGEST or abs(whole := int(text)) > LARGEST:
+        return number
+    return whole
+
+
+def _value(value: Any) -> Term:
+    """A value that is handed over beside the statement."""
+    if value is None:
+        return Term("null", "NULL", "NULL", given=True)
+    if isinstance(value, str):
+        return Term("text", "?", 'CAST(%s AS text) COLLATE "C"', (value,), True)
+    number = float(value) if isinstance(value, float) or abs(value) > LARGEST else int(value)
+    return Term("number", "?", f"CAST(%s AS {'float8' if isinstance(number, float) else 'bigint'})", (number,), True)
+
+
+def _written(kind: str, form: str, terms: list[Term], postgres: str | None = None) -> Term:
+    """Terms put into a form, in brackets, so that nothing depends on what binds more in which database."""
+    values = tuple(value for one in terms for value in one.values)
+    ours = f"({form.format(*(one.sqlite for one in terms))})"
+    return Term(kind, ours, f"({(postgres or form).format(*(one.postgres for one in terms))})", values)
+
+
+def _made(kind: str, between: str, terms: list[Term]) -> Term:
+    return _written(kind, between.join(["{}"] * len(terms)), terms)

@@ -1,98 +1,151 @@
-"""A collection in PostgreSQL: the tables of a `PostgresIndex`, and beside them what is known of the items.
+"""A collection in PostgreSQL: the tables of a `PostgresIndex`, whose items have further columns, and some beside them.
 
 ===================  ================================================================================================
+``NAME_items``       a row for every item: its number, its code, and the columns that `items.sqlite` has
+``NAME_codes``       the distinct codes, and how many items have each
+``NAME_meta``        version of the tables, length of the codes, fingerprint of the model
 ``NAME_collection``  one row: what `collection.json` says of a folder, the model, and the next number
-``NAME_rows``        a row for every item, with the columns of `items.sqlite`
 ``NAME_pictures``    pictures that are kept here
 ``NAME_tags``        which items have which tag
 ``NAME_classes``     names of all labels and tags
 ===================  ================================================================================================
 
-Every change is one transaction. Several clients may change a collection at the same time.
+Every change is one transaction. Several clients may change a collection at the same time. Whoever writes locks items
+by their keys or numbers, then codes, then classes, each in ascending order, so that nobody waits in a circle.
 """
 
-import contextlib
+import itertools
 import json
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gphash import schema as schemas
+from gphash.codes.packing import MOST_BITS
 from gphash.collection.conditions import Condition
 from gphash.collection.items import KnownKeyError
 from gphash.collection.nearest import nearest
-from gphash.collection.records import Query
-from gphash.collection.rows import SAID, Key, Layout, NewRow, Row, quoted
+from gphash.collection.records import Query, UnknownItemError
+from gphash.collection.rows import Key, Layout, NewRow, Row, quoted
 from gphash.container import FormatError
 from gphash.data.descriptors.descriptor import Descriptor
 from gphash.functions import model as models
 from gphash.functions.model import Model
+from gphash.index import engines
 from gphash.index.postgres import queries as statements
 from gphash.index.postgres import relations
-from gphash.index.postgres.database import WRITING, KnownError, sql
-from gphash.index.postgres.postgres_index import PostgresIndex
+from gphash.index.postgres.database import WRITING, KnownError
+from gphash.index.postgres.postgres_index import PostgresIndex, creating
+from gphash.index.postgres.relations import View
+from gphash.schema import Digest, Maybe, Named, Record, Text, Whole
 
 FORMAT = 1
-TYPES = {"integer": "bigint", "real": "double precision", "text": "text"}
-BATCH = 10_000  # rows in one statement
-PARTS = ("collection", "rows", "pictures", "tags", "classes")
+TYPES = {"integer": "bigint", "real": "double precision", "text": 'text COLLATE "C"'}  # compared as SQLite compares
+BATCH = 20_000  # rows that are read at once
+AGAIN = "copy the collection again"
+
+CREATE = (
+    "CREATE TABLE {collection} (told jsonb NOT NULL, model bytea NOT NULL, next bigint NOT NULL)",
+    "CREATE TABLE {pictures} (number bigint PRIMARY KEY, content bytea NOT NULL, shape text)",
+    "CREATE TABLE {tags} (tag text, number bigint)",
+    "CREATE TABLE {classes} (place bigint GENERATED ALWAYS AS IDENTITY, name text PRIMARY KEY)",
+)
+FILL = "INSERT INTO {collection} VALUES (%(told)s, %(model)s, %(next)s)"
+INDEXES = (
+    "CREATE INDEX ON {items} (label) WHERE label IS NOT NULL",
+    "ALTER TABLE {tags} ADD PRIMARY KEY (tag, number)",
+    "CREATE INDEX ON {tags} (number)",
+)
+DROP = "DROP TABLE {collection}, {pictures}, {tags}, {classes}, {items}, {codes}, {meta}"
+# Numbers are taken in a transaction of their own, so that nobody waits for the next one until somebody commits. It need
+# not be on disk before what uses them is.
+UNHURRIED = "SET LOCAL synchronous_commit = off"
+TAKE = "UPDATE {collection} SET next = greatest(next, %(least)s) + %(n)s RETURNING next"
+PICTURES = "COPY {pictures} (number, content, shape) FROM STDIN"
+TAGS = "COPY {tags} (tag, number) FROM STDIN"
+NEW_CLASSES = "SELECT name FROM unnest(%(names)s::text[]) AS given (name) EXCEPT SELECT name FROM {classes}"
+ALONE = "SELECT 1 FROM {collection} FOR UPDATE"
+ADD_CLASSES = (
+    "INSERT INTO {classes} (name) SELECT name FROM unnest(%(names)s::text[]) WITH ORDINALITY AS given (name, place) "
+    "ORDER BY given.place ON CONFLICT DO NOTHING"
+)
+COUNT_LABELS = (
+    "SELECT name, count(*) FROM (SELECT label AS name FROM {items} WHERE number = ANY(%(numbers)s) "
+    "UNION ALL SELECT tag FROM {tags} WHERE number = ANY(%(numbers)s)) AS named WHERE name IS NOT NULL "
+    'GROUP BY name ORDER BY 2 DESC, name COLLATE "C"'
+)
+HAS_TAGS = "SELECT EXISTS (SELECT FROM {tags})"
+LABELLED = (
+    "SELECT number FROM {items} WHERE label = %(name)s UNION ALL SELECT number FROM {tags} WHERE tag = %(name)s "
+    "LIMIT %(most)s"
+)
+TOLD = Record(
+    {
+        **{"format": Whole(1), "name": Text(), "n_bits": Whole(1, MOST_BITS), "fingerprint": Digest()},
+        **{"descriptor": Maybe(Named()), "keys": Text(("integer", "text"))},
+        "columns": Named(Text(tuple(TYPES))),
+    }
+)
+
+T = TypeVar("T")
 
 
 class DatabaseItems:
     """What is known of the items, with the methods of `items.Items`."""
 
-    def __init__(self, index: PostgresIndex, layout: Layout, schema: str | None) -> None:
-        self.layout, self._index, self._schema = layout, index, schema
-        key = ("key",) if layout.keys == "text" else ()
-        self._names = ("number", "code", "described", *key, *layout.values)
+    def __init__(self, index: PostgresIndex, layout: Layout) -> None:
+        self.layout, self._index = layout, index
+        self._names = ", ".join(_columns(layout))
 
-    def ask(self, statement: str, values: Sequence[Any] = (), connection: Any = None) -> list[tuple[Any, ...]]:
-        """Run a statement, in which {rows} and the like are tables."""
-        space = () if self._schema is None else (self._schema,)
-        names = {part: sql.Identifier(*space, f"{self._index.name}_{part}") for part in PARTS}
-        composed = sql.SQL(statement).format(**names)
-        if connection is None:
-            with self._index.connection() as own:
-                return self.ask(statement, values, own)
-        cursor = connection.execute(composed, values)
-        return cursor.fetchall() if cursor.description else []
+    def ask(self, template: str, **values: Any) -> list[tuple[Any, ...]]:
+        """Run a statement, in which {items} and the like are tables."""
+        with self._index.view() as view:
+            return view.rows(template, **values)
 
     def rows(self, numbers: Sequence[int]) -> dict[int, Row]:
         """Items by their numbers; those that are not there are left out."""
-        names = ", ".join(map(quoted, self._names))
-        found = self.ask(f"SELECT {names} FROM {{rows}} WHERE number = ANY(%s)", (list(numbers),))
-        return {one[0]: self._row(one) for one in found}
+        found = self.ask(
+            f"SELECT {self._names} FROM {{items}} WHERE number = ANY(%(numbers)s)", numbers=_array(numbers)
+        )
+        return {row.number: row for row in self._rows(found)}
 
     def all_rows(self) -> Iterator[Row]:
         """All items, by their numbers."""
-        names, last = ", ".join(map(quoted, self._names)), -(2**63)
-        while found := self.ask(
-            f"SELECT {names} FROM {{rows}} WHERE number >= %s ORDER BY number LIMIT %s", (last, BATCH)
-        ):
-            yield from map(self._row, found)
-            if (last := found[-1][0] + 1) == 2**63:
+        last = -(2**63)
+        template = f"SELECT {self._names} FROM {{items}} WHERE number >= %(last)s ORDER BY number LIMIT %(most)s"
+        while found := self.ask(template, last=last, most=BATCH):
+            yield from self._rows(found)
+            if len(found) < BATCH:
                 return
+            last = found[-1][0] + 1
 
     def all_pictures(self) -> Iterator[tuple[int, bytes, str | None]]:
         """All pictures that are kept here, by their numbers."""
         for (number,) in self.ask("SELECT number FROM {pictures} ORDER BY number"):
-            yield from self.ask("SELECT number, content, shape FROM {pictures} WHERE number = %s", (number,))
+            for one in self.ask(
+                "SELECT number, content, shape FROM {pictures} WHERE number = %(number)s", number=number
+            ):
+                yield (one[0], one[1], one[2])
 
-    def _row(self, found: tuple[Any, ...]) -> Row:
-        number, code, described, *values = found
-        key = values.pop(0) if self.layout.keys == "text" else number
-        pairs = zip(self.layout.values, values, strict=True)
-        return Row(number, key, bytes(code), described, {name: value for name, value in pairs if value is not None})
+    def _rows(self, found: list[tuple[Any, ...]]) -> Iterator[Row]:
+        codes = _packed([row[1] for row in found], self._index.n_bits)
+        for (number, _, described, *values), code in zip(found, codes, strict=True):
+            key = values.pop(0) if self.layout.keys == "text" else number
+            pairs = zip(self.layout.values, values, strict=True)
+            yield Row(number, key, code, described, {name: value for name, value in pairs if value is not None})
 
     def numbers(self, keys: Sequence[Key]) -> dict[Key, int]:
         """Numbers of keys; those that are not there are left out."""
-        key = self.layout.names["key"]
-        return dict(self.ask(f"SELECT {key}, number FROM {{rows}} WHERE {key} = ANY(%s)", (list(keys),)))
+        key, texts = self.layout.names["key"], self.layout.keys == "text"
+        given = list(keys) if texts else _array([one for one in keys if -(2**63) <= int(one) < 2**63])
+        return dict(self.ask(f"SELECT {key}, number FROM {{items}} WHERE {key} = ANY(%(keys)s)", keys=given))
 
     def classes(self) -> tuple[str, ...]:
         """Names of all labels and tags, in the order in which they came."""
@@ -100,83 +153,62 @@ class DatabaseItems:
 
     def count_labels(self, numbers: Sequence[int]) -> dict[str, int]:
         """How many of some items have each label or tag, most frequent first."""
-        statement = (
-            "SELECT name, count(*) FROM (SELECT label AS name FROM {rows} WHERE number = ANY(%s) AND label IS NOT NULL "
-            "UNION ALL SELECT tag FROM {tags} WHERE number = ANY(%s)) AS named GROUP BY name ORDER BY 2 DESC, 1"
-        )
-        return dict(self.ask(statement, (list(numbers), list(numbers))))
+        return dict(self.ask(COUNT_LABELS, numbers=_array(numbers)))
 
     def picture(self, number: int) -> bytes | NDArray[np.uint8] | None:
         """The picture of an item that is kept here: the content of its file, or pixels."""
-        found = self.ask("SELECT content, shape FROM {pictures} WHERE number = %s", (number,))
+        found = self.ask("SELECT content, shape FROM {pictures} WHERE number = %(number)s", number=number)
         if not found or found[0][1] is None:
             return None if not found else bytes(found[0][0])
         return np.frombuffer(found[0][0], np.uint8).reshape([int(side) for side in found[0][1].split(",")])
 
     def pictured(self, numbers: Sequence[int]) -> set[int]:
         """Those of some items whose pictures are kept here."""
-        return {one for (one,) in self.ask("SELECT number FROM {pictures} WHERE number = ANY(%s)", (list(numbers),))}
+        found = self.ask("SELECT number FROM {pictures} WHERE number = ANY(%(numbers)s)", numbers=_array(numbers))
+        return {number for (number,) in found}
 
     def has_pictures(self, named: bool) -> bool:
         """Whether some item has a picture: one that is kept here, or, if they count, one in the folder of pictures."""
-        statement = (
-            "SELECT EXISTS (SELECT FROM {pictures}) OR (%s AND EXISTS (SELECT FROM {rows} WHERE picture IS NOT NULL))"
-        )
-        return bool(self.ask(statement, (named,))[0][0])
-
-    def insert(self, connection: Any, rows: Iterable[Row], pictures: Iterable[tuple[int, bytes, str | None]]) -> None:
-        """Write items that have their numbers."""
-        for batch in _batches(rows):
-            names = ", ".join(map(quoted, self._names))
-            places = ", ".join(["%s"] * len(self._names))
-            stored = [self._stored(row) for row in batch]
-            tagged = [(tag, row.number) for row in batch if "tags" in row.values for tag in row.labels]
-            named = [(name,) for name in dict.fromkeys(name for row in batch for name in row.labels)]
-            self._many(connection, f"INSERT INTO {{rows}} ({names}) VALUES ({places})", stored)
-            self._many(connection, "INSERT INTO {tags} VALUES (%s, %s) ON CONFLICT DO NOTHING", tagged)
-            self._many(connection, "INSERT INTO {classes} (name) VALUES (%s) ON CONFLICT DO NOTHING", named)
-        for picture in pictures:
-            self._many(connection, "INSERT INTO {pictures} VALUES (%s, %s, %s)", [picture])
-
-    def _stored(self, row: Row) -> tuple[Any, ...]:
-        key = (row.key,) if self.layout.keys == "text" else ()
-        return (row.number, row.code, row.described, *key, *map(row.values.get, self.layout.values))
-
-    def _many(self, connection: Any, statement: str, rows: list[tuple[Any, ...]]) -> None:
-        space = () if self._schema is None else (self._schema,)
-        names = {part: sql.Identifier(*space, f"{self._index.name}_{part}") for part in PARTS}
-        if rows:
-            with connection.cursor() as cursor:
-                cursor.executemany(sql.SQL(statement).format(**names), rows)
+        some = "EXISTS (SELECT FROM {pictures})"
+        if named:
+            some += " OR EXISTS (SELECT FROM {items} WHERE picture IS NOT NULL)"
+        return bool(self.ask(f"SELECT {some}")[0][0])
 
 
 class Database:
     """A collection in tables; see `stores.Store`."""
 
-    def __init__(self, index: PostgresIndex, schema: str | None, writable: bool) -> None:
+    def __init__(self, index: PostgresIndex, writable: bool) -> None:
         self.index, self.writable = index, writable
-        self.changing, self.n_changes = threading.RLock(), 0
-        bare = DatabaseItems(index, Layout("integer", {}), schema)
-        ((told, content),) = bare.ask("SELECT told, model FROM {collection}")
-        if told["format"] != FORMAT:
-            newer = "use a newer gphash" if told["format"] > FORMAT else "copy the collection again"
-            raise FormatError(f"the collection {index.name!r} has format {told['format']}, not {FORMAT}; {newer}.")
+        self.changing = threading.RLock()
+        self._count = itertools.count()
+        with index.view() as view:
+            ((told, self.content),) = view.rows("SELECT told, model FROM {collection}")
+        place = f"the collection {index.name!r}"
+        if isinstance(told, dict) and isinstance(version := told.get("format"), int) and version > FORMAT:
+            raise FormatError(f"{place} has format {version}, newer than {FORMAT}: use a newer gphash")
+        with schemas.reading(place, AGAIN):
+            TOLD.check(told, "")
+            self.descriptor = Descriptor.from_meta(told["descriptor"])
         self.name, self.pictures = told["name"], None
-        self.model = _model(bytes(content), told["fingerprint"])
-        self.descriptor = Descriptor.from_meta(told["descriptor"])
-        self.items = DatabaseItems(index, Layout(told["keys"], told["columns"]), schema)
+        self.model = _model(self.content, told["fingerprint"])
+        self.items = DatabaseItems(index, Layout(told["keys"], told["columns"]))
 
     @classmethod
     def open(cls, place: Any, writable: bool) -> "Database":
         """Open "postgresql://…?collection=NAME"."""
         conninfo, name, schema = address(place)
-        table = f"{name}_rows" if schema is None else (schema, f"{name}_rows")
-        index = PostgresIndex.open(conninfo, name, schema=schema, table=table, key="number")
+        index = PostgresIndex.open(conninfo, name, schema=schema)
         try:
-            return cls(index, schema, writable)
+            return cls(index, writable)
         except BaseException:
             index.close()
             raise
+
+    @property
+    def n_changes(self) -> int:
+        """Another number every time, for others may have changed something."""
+        return next(self._count)
 
     def nearest(
         self,
@@ -191,76 +223,105 @@ class Database:
         texts: list[str] = []
         values: list[Any] = []
         if condition is not None:
-            texts.append(f"({condition.postgres()})")
+            texts.append(_escaped(condition.postgres))
             values += condition.values
         if label is not None:
-            texts.append("(label = %s OR strpos(tags, %s) > 0)")
-            values += [label, f";{label};"]
-        narrowed: dict[str, Any] = {"where": " AND ".join(texts), "params": values} if texts else {}
+            text, own = self._labelled(label)
+            texts.append(text)
+            values += own
+        narrowed = {}
+        if texts:
+            where = "" if condition is None else condition.where
+            narrowed["condition"] = relations.Condition.of(where, " AND ".join(texts), values)
         return [*nearest(self.index, queries, k, ranking, radius, **narrowed)]
+
+    def _labelled(self, label: str) -> tuple[str, list[Any]]:
+        """A condition for items with a label or tag, which the server knows best how to look for."""
+        if not self.items.ask(HAS_TAGS)[0][0]:
+            return "label = %s", [label]
+        found = self.items.ask(LABELLED, name=label, most=statements.FEW + 1)
+        if len(found) <= statements.FEW:
+            return "number = ANY(%s)", [_array(number for (number,) in found)]
+        return "(label = %s OR strpos(tags, %s) > 0)", [label, f";{label};"]
+
+    def steady(self, read: Callable[[], T]) -> T:
+        """What `read` gives, all of it of one moment."""
+        with self.index.moment():
+            return read()
 
     def add(self, rows: list[NewRow], pictures: list[bytes | None]) -> list[int]:
         """Add items, all of them or none; on return they are committed."""
         self._check_writable()
+        if not rows:
+            return []
+        free = self._take(rows)
+        made = [row.numbered(row.key if isinstance(row.key, int) else next(free)) for row in rows]
+        kept = [(row.number, one, None) for row, one in zip(made, pictures, strict=True) if one is not None]
         try:
             with self.index.view(WRITING) as view:
-                free = self._next(view.connection, rows)
-                made = [row.numbered(row.key if isinstance(row.key, int) else next(free)) for row in rows]
-                numbers = np.array([row.number for row in made], np.int64)
-                order = np.argsort(numbers, kind="stable")
-                packed = np.stack([np.frombuffer(row.code, np.uint8) for row in made])
-                statements.refuse_known(view, numbers[order])
-                statements.add(view, packed[order], numbers[order])
-                kept = zip(numbers.tolist(), pictures, strict=True)
-                self.items.insert(view.connection, made, [(n, one, None) for n, one in kept if one is not None])
-        except (KnownError, ValueError) as error:
-            if isinstance(error, KnownError) or "already" in str(error):
-                raise KnownKeyError(
-                    "a key is in the collection already, or given twice; remove it first, or give another."
-                ) from error
-            raise
-        self.n_changes += 1
+                layout = self.items.layout
+                key = itemgetter(3 if layout.keys == "text" else 0)
+                _send(view, layout, sorted((_stored(row, layout) for row in made), key=key))
+                self.index.check_unchanged(view)
+                statements.count(view, _octets([row.code for row in made], self.index.n_bits))
+                self._name(view, list(dict.fromkeys(name for row in made for name in row.labels)))
+                view.copy_rows(PICTURES, iter(kept))
+        except KnownError as error:
+            raise KnownKeyError(
+                "a key is in the collection already, or given twice; remove it first, or give another."
+            ) from error
         return [row.number for row in made]
 
-    def _next(self, connection: Any, rows: list[NewRow]) -> Iterator[int]:
+    def _take(self, rows: list[NewRow]) -> Iterator[int]:
         """Numbers for new items, which nobody else gets."""
         own = [row.key for row in rows if isinstance(row.key, int)]
-        missing = len(rows) - len(own)
-        statement = "UPDATE {collection} SET next = greatest(next, %s) + %s RETURNING next"
-        ((after,),) = self.items.ask(statement, (max(own, default=-1) + 1, missing), connection)
-        return iter(range(after - missing, after))
+        n = len(rows) - len(own)
+        with self.index.view(WRITING) as view:
+            view.rows(UNHURRIED)
+            ((after,),) = view.rows(TAKE, least=min(max(own, default=-1) + 1, 2**63 - 1), n=n)
+        return iter(range(after - n, after))
+
+    def _name(self, view: View, names: list[str]) -> None:
+        """Note names of classes that are new, in their order; this is seldom, and nobody else does it meanwhile."""
+        new = {name for (name,) in view.rows(NEW_CLASSES, names=names)}
+        if new:
+            view.rows(ALONE)
+            view.rows(ADD_CLASSES, names=[name for name in names if name in new])
 
     def remove(self, numbers: list[int]) -> None:
         """Remove items, all of them or none; on return that is committed."""
         self._check_writable()
         with self.index.view(WRITING) as view:
-            packed, there = statements.some(view, np.array(sorted(numbers), np.int64), relations.LOCK_ITEMS)
+            packed, there = statements.some(view, np.unique(_array(numbers)), relations.LOCK_ITEMS)
+            self.index.check_unchanged(view)
+            if len(there) < len(set(numbers)):
+                raise UnknownItemError("somebody else has removed one of the items meanwhile; nothing was removed.")
             statements.remove(view, packed, there)
-            for table in ("rows", "pictures", "tags"):
-                self.items.ask(f"DELETE FROM {{{table}}} WHERE number = ANY(%s)", (list(numbers),), view.connection)
-        self.n_changes += 1
+            for table in ("pictures", "tags"):
+                view.rows(f"DELETE FROM {{{table}}} WHERE number = ANY(%(numbers)s)", numbers=there)
 
     def compact(self) -> None:
         """Let the server tidy up."""
+        self._check_writable()
         self.index.tidy()
 
     def refresh(self) -> None:
         """Every statement sees what is committed."""
 
-    @contextlib.contextmanager
-    def steady(self) -> Iterator[None]:
-        """Hold back changes of this process."""
-        with self.changing:
-            yield
+    def is_replaced(self) -> bool:
+        """Whether another collection was put in its place."""
+        with self.index.view() as view:
+            return relations.read_meta(view) != self.index.meta
 
-    def stamp(self) -> Any:
-        """Nothing has to be opened again when others change something."""
-        return None
+    def next_number(self) -> int:
+        """The next number that was never used."""
+        return int(self.items.ask("SELECT next FROM {collection}")[0][0])
 
     def drop(self) -> None:
         """Remove the collection from the database."""
-        self.items.ask("DROP TABLE {collection}, {rows}, {pictures}, {tags}, {classes}")
-        self.index.drop()
+        with self.index.view(WRITING) as view:
+            view.rows(DROP)
+        self.close()
 
     def close(self) -> None:
         """Close the connections."""
@@ -273,66 +334,106 @@ class Database:
 
 def address(place: Any) -> tuple[str, str, str | None]:
     """Connection string, name and schema from "postgresql://…?collection=NAME&schema=SPACE"."""
-    found = urlsplit(str(place))
-    options = dict(parse_qsl(found.query))
+    try:
+        found = urlsplit(str(place))
+        options = dict(parse_qsl(found.query, keep_blank_values=True, strict_parsing=bool(found.query)))
+    except ValueError:  # whose message may show a password
+        raise ValueError("path is no address; give postgresql://USER@HOST/DATABASE?collection=NAME.") from None
     name, schema = options.pop("collection", None), options.pop("schema", None)
     if not name:
         raise ValueError("path is an address without a collection; give postgresql://…/DATABASE?collection=NAME.")
-    return urlunsplit(found._replace(query=urlencode(options))), name, schema
+    return urlunsplit(found._replace(query=urlencode(options, quote_via=quote))), name, schema
 
 
-def create(place: Any, told: dict[str, Any], model: bytes, layout: Layout, source: Any, progress: Any = None) -> None:
-    """Copy a collection into new tables, as a whole or not at all; `source` has items, pictures, codes and numbers."""
+class Given(NamedTuple):
+    """What is copied into a database: the columns of items, items as they are stored, pictures, classes, next number."""
+
+    layout: Layout
+    rows: Iterable[list[tuple[Any, ...]]]
+    pictures: Iterable[tuple[int, bytes, str | None]]
+    classes: Sequence[str]
+    next_number: int
+
+
+def create(
+    place: Any, told: dict[str, Any], model: bytes, given: Given, tell: Callable[[int], None] | None = None
+) -> int:
+    """Copy a collection into new tables, as a whole or not at all, and return how many items it has.
+
+    `told` has its name, its descriptor, and length and fingerprint of its codes; `tell` hears how many items have gone.
+    """
     conninfo, name, schema = address(place)
-    rows, pictures, packed, numbers, classes = source
-    table = f"{name}_rows" if schema is None else (schema, f"{name}_rows")
-    columns = "".join(f", {quoted(one)} {TYPES[layout.columns.get(one, 'text')]}" for one in (*SAID, *layout.columns))
-    key = ", key text NOT NULL UNIQUE" if layout.keys == "text" else ""
-    made = (
-        "CREATE TABLE {collection} (told jsonb NOT NULL, model bytea NOT NULL, next bigint NOT NULL)",
-        "CREATE TABLE {rows} (number bigint PRIMARY KEY, code bytea NOT NULL, described boolean NOT NULL"
-        f"{key}{columns})",
-        "CREATE TABLE {pictures} (number bigint PRIMARY KEY, content bytea NOT NULL, shape text)",
-        "CREATE TABLE {tags} (tag text, number bigint, PRIMARY KEY (tag, number))",
-        "CREATE TABLE {classes} (place bigint GENERATED ALWAYS AS IDENTITY, name text PRIMARY KEY)",
-        "CREATE INDEX ON {rows} (label)",
-    )
-    options: dict[str, Any] = {"schema": schema, "table": table, "key": "number"}
-    with contextlib.ExitStack() as failing:
-        index = PostgresIndex.build(
-            conninfo,
-            name,
-            packed,
-            numbers,
-            n_bits=told["n_bits"],
-            model=told["fingerprint"],
-            progress=progress,
-            **options,
-        )
-        failing.callback(index.close)
-        failing.callback(index.drop)
-        items = DatabaseItems(index, layout, schema)
-        with index.connection(WRITING) as connection:
-            for statement in made:
-                items.ask(statement, (), connection)
-            meta = told | {"format": FORMAT, "keys": layout.keys, "columns": layout.columns}
-            first = max(int(numbers.max()) + 1 if len(numbers) else 0, 0)
-            items.ask("INSERT INTO {collection} VALUES (%s, %s, %s)", (json.dumps(meta), model, first), connection)
-            items._many(connection, "INSERT INTO {classes} (name) VALUES (%s)", [(one,) for one in classes])
-            items.insert(connection, rows, pictures)
-        failing.pop_all()
-        index.close()
+    layout, n_bits, mark = given.layout, told["n_bits"], told["fingerprint"]
+    meta = told | {"format": FORMAT, "keys": layout.keys, "columns": layout.columns}
+    codes: list[bytes] = []
+    with creating(conninfo, name, n_bits, mark, columns=_definitions(layout), schema=schema) as view:
+        for template in CREATE:
+            view.rows(template)
+        view.rows(FILL, told=json.dumps(meta), model=model, next=given.next_number)
+        view.rows(ADD_CLASSES, names=list(given.classes))
+        for batch in given.rows:
+            _send(view, layout, batch, " (FREEZE)")
+            codes += [row[1] for row in batch]
+            if tell is not None:
+                tell(len(codes))
+        view.copy_rows(PICTURES, iter(given.pictures))
+        statements.finish(view, _octets(codes, n_bits))
+        key = ("ALTER TABLE {items} ADD UNIQUE (key)",) if layout.keys == "text" else ()
+        numbers = [_escaped(quoted(one)) for one, kind in layout.columns.items() if kind != "text"]
+        for template in (*key, *INDEXES, *(f"CREATE INDEX ON {{items}} ({one})" for one in numbers)):
+            view.rows(template)
+    with PostgresIndex.open(conninfo, name, schema=schema) as index:
+        index.settle()
+    return len(codes)
 
 
-def _batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    batch: list[Row] = []
-    for row in rows:
-        batch.append(row)
-        if len(batch) == BATCH:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
+def _definitions(layout: Layout) -> str:
+    """Columns of items beside number and code."""
+    key = f", key {TYPES['text']} NOT NULL" if layout.keys == "text" else ""
+    others = (f", {_escaped(quoted(one))} {TYPES[layout.columns.get(one, 'text')]}" for one in layout.values)
+    return f", described boolean NOT NULL{key}{''.join(others)}"
+
+
+def _columns(layout: Layout) -> list[str]:
+    key = ["key"] if layout.keys == "text" else []
+    return ["number", "code", "described", *key, *(_escaped(quoted(one)) for one in layout.values)]
+
+
+def _stored(row: Row, layout: Layout) -> tuple[Any, ...]:
+    key = (row.key,) if layout.keys == "text" else ()
+    return (row.number, row.code, row.described, *key, *map(row.values.get, layout.values))
+
+
+def _send(view: View, layout: Layout, rows: Sequence[tuple[Any, ...]], how: str = "") -> None:
+    """Send items as they are stored, and their tags."""
+    codes, n_bits = _octets([row[1] for row in rows], view.n_bits), view.n_bits
+    forms = engines.as_bigint(codes, n_bits).tolist() if n_bits <= engines.WORD else engines.as_text(codes, n_bits)
+    cells = ((row[0], form, *row[2:]) for row, form in zip(rows, forms, strict=True))
+    view.copy_rows(f"COPY {{items}} ({', '.join(_columns(layout))}) FROM STDIN{how}", cells)
+    place = _columns(layout).index(quoted("tags"))
+    tagged = {(tag, row[0]) for row in rows if row[place] for tag in row[place].split(";") if tag}
+    if tagged:
+        view.copy_rows(f"{TAGS}{how}", iter(sorted(tagged)))
+
+
+def _escaped(text: str) -> str:
+    """A text as a template has it, whose braces are names."""
+    return text.replace("{", "{{").replace("}", "}}")
+
+
+def _octets(codes: list[bytes], n_bits: int) -> NDArray[np.uint8]:
+    return np.frombuffer(b"".join(codes), np.uint8).reshape(len(codes), -(-n_bits // 8))
+
+
+def _packed(codes: list[Any], n_bits: int) -> list[bytes]:
+    """Packed codes from a column: numbers, or bit strings behind their length."""
+    if n_bits > engines.WORD:
+        return [bytes(code[4:]) for code in codes]
+    return [code.tobytes() for code in engines.from_bigint(np.array(codes, np.int64), n_bits)]
+
+
+def _array(numbers: Iterable[Any]) -> NDArray[np.int64]:
+    return np.array(list(numbers), np.int64)
 
 
 def _model(content: bytes, fingerprint: str) -> Model:
@@ -342,5 +443,5 @@ def _model(content: bytes, fingerprint: str) -> Model:
         path.write_bytes(content)
         model = models.load(path)
     if model.fingerprint != fingerprint:
-        raise FormatError("the model in the database is not the one that made the codes; copy the collection again.")
+        raise FormatError(f"the model in the database is not the one that made the codes; {AGAIN}.")
     return model

@@ -7,10 +7,10 @@ import contextlib
 import os
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache, reduce
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,15 +41,18 @@ PENDING, SHARE = 1 << 16, 8  # changes are folded into the parts beyond so many,
 FILTERS = 16  # kept until something changes
 SMALL = 1 << 16  # items of a part that is joined with the next one to be written
 
+T = TypeVar("T")
+
 
 class Folder:
     """The files of a collection; threads may share it."""
 
-    def __init__(self, path: Path, writable: bool) -> None:
-        self.path, self.writable = path, writable
+    def __init__(self, place: Path, writable: bool) -> None:
+        self.place, self.path, self.writable = place, Path(os.path.realpath(place)), writable
         self.items: Items
         self.changing = threading.RLock()
         self.n_changes = 0
+        path = self.path
         self._lock = manifests.take_lock(path) if writable else None
         self._owner = os.getpid()
         try:
@@ -63,7 +66,7 @@ class Folder:
     @classmethod
     def open(cls, place: Location, writable: bool) -> "Folder":
         """Open a collection; a FormatError names a file of it that is missing or damaged."""
-        path = Path(os.path.realpath(Path(place).expanduser()))
+        path = Path(place).expanduser().absolute()
         if not manifests.is_collection(path):
             manifests.read(path)  # which says what is missing
         return cls(path, writable)
@@ -105,6 +108,7 @@ class Folder:
         self.model, self.descriptor, self.name = model, descriptor, manifest.name
         self.pictures = None if manifest.pictures is None else (str(self.path), manifest.pictures)
         self._version, self._place, self._n_pending = version, place, len(changed)
+        self._inode = os.stat(items.path).st_ino
         self._forget_filters()
         return True
 
@@ -193,12 +197,12 @@ class Folder:
             self._version = version
 
     @contextlib.contextmanager
-    def steady(self) -> Iterator[None]:
+    def _moment(self) -> Iterator[None]:
         """Hold changes back, or, for a reader, look at one moment, with all parts read."""
         with self.changing:
             for _ in range(1 if self.writable else ATTEMPTS):
                 items = self.items
-                with contextlib.nullcontext() if self.writable else items.snapshot():
+                with contextlib.nullcontext() if self.writable else items.moment():
                     self.refresh()
                     if items is self.items and self._is_whole():
                         yield
@@ -215,6 +219,23 @@ class Folder:
                 raise
             return False
         return True
+
+    def steady(self, read: Callable[[], T]) -> T:
+        """What `read` gives of one moment; again, with changes held back, if something changed meanwhile."""
+        self.refresh()
+        before = self.n_changes
+        # Items, and parts, may be gone by the time they are looked up, and a filter is for one state of the index.
+        with contextlib.suppress(KeyError, ValueError, FileNotFoundError):
+            found = read()
+            self.refresh()
+            if self.n_changes == before:
+                return found
+        with self._moment():
+            try:
+                return read()
+            except KeyError as error:
+                told = f"{str(self.items.path)!r} is damaged: the item {error} is not what the codes say"
+                raise FormatError(f"{told}; {manifests.AGAIN}") from error
 
     def add(self, rows: list[NewRow], pictures: list[bytes | None]) -> list[int]:
         """Add items, all of them or none, and return their numbers; on return they are on disk."""
@@ -287,9 +308,10 @@ class Folder:
         name = manifests.free_part(self.path)
         return write_part(self.path, name, buckets, self.manifest.n_bits, self.manifest.fingerprint)
 
-    def stamp(self) -> Any:
-        """What differs when the files were changed by somebody else."""
-        return manifests.stamp(self.path)
+    def is_replaced(self) -> bool:
+        """Whether other files were put in its place; an error if what is there now is no collection."""
+        there = manifests.read(self.place)
+        return (there.id, os.stat(self.place / there.items).st_ino) != (self.manifest.id, self._inode)
 
     def close(self) -> None:
         """Let another writer have the files."""

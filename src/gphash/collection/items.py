@@ -37,6 +37,7 @@ FORMAT = 1
 APPLICATION = 0x67706873  # "gphs", in the head of the file
 BATCH = 10_000  # rows that are read at once
 LAST = 2**63 - 1  # the last number that an item can have
+TAKEN = "a key is in the collection already, or given twice; remove it first, or give another."
 BY_LABEL = "CREATE INDEX items_label ON items (label) WHERE label IS NOT NULL"
 
 
@@ -96,9 +97,15 @@ class Items:
         with sqlite.telling(self.path):
             self._connection.executemany("INSERT OR IGNORE INTO tags VALUES (?, ?)", tagged)
 
-    def finish(self, classes: Sequence[str]) -> None:
-        """Write the names of classes, make what was written durable, and close the file."""
+    def finish(self, classes: Sequence[str], next_number: int = 0) -> None:
+        """Write the names of classes, make what was written durable, and close the file.
+
+        Numbers below `next_number` will not be given to new items.
+        """
         with sqlite.telling(self.path):
+            if next_number > self.next_number():
+                self._connection.execute("DELETE FROM sqlite_sequence WHERE name = 'items'")
+                self._connection.execute("INSERT INTO sqlite_sequence VALUES ('items', ?)", (next_number - 1,))
             named = ((name, _mark((name,))) for name in classes)
             self._connection.executemany("INSERT INTO classes (name, mark) VALUES (?, ?)", named)
             self._connection.execute(BY_LABEL)
@@ -146,18 +153,6 @@ class Items:
         with self._lock:
             sqlite.disconnect(self._connection, self._writable)
 
-    @contextlib.contextmanager
-    def snapshot(self) -> Iterator[None]:
-        """See the file as it is now, whatever others write."""
-        with self._lock:
-            self._connection.execute("BEGIN")
-            try:
-                self.folded()  # from here on
-                yield
-            finally:
-                with contextlib.suppress(sqlite3.Error):
-                    self._connection.execute("COMMIT")
-
     def version(self) -> int:
         """What differs when another process has changed something."""
         with self._reading() as ask:
@@ -185,18 +180,33 @@ class Items:
                 self._check(number, (number,), mark)
             there = [self._row(tuple(row)) for _, _, *row in found if row[0] is not None]
             numbers = np.array([row[0] for row in found], np.int64)
-        return (
-            max(last, after),
-            numbers,
-            np.array([row.number for row in there], np.int64),
-            [row.code for row in there],
-        )
+            present = np.array([row.number for row in there], np.int64)
+        return max(last, after), numbers, present, [row.code for row in there]
 
     def forget(self, folded: int) -> None:
         """Forget changes up to some place, which the parts have now."""
         with self._writing() as ask:
             ask("UPDATE state SET folded = ?", (folded,))
             ask("DELETE FROM changes WHERE place <= ?", (folded,))
+
+    @contextlib.contextmanager
+    def moment(self) -> Iterator[None]:
+        """All that is read meanwhile is of one moment, whatever a writer does."""
+        with self._lock:
+            with sqlite.telling(self.path):
+                self._connection.execute("BEGIN")
+            try:
+                self.folded()  # from here on
+                yield
+            finally:
+                with contextlib.suppress(sqlite3.Error):
+                    self._connection.execute("ROLLBACK")
+
+    def next_number(self) -> int:
+        """The next number that was never used."""
+        with self._reading() as ask:
+            found = ask("SELECT seq FROM sqlite_sequence WHERE name = 'items'").fetchone()
+        return 1 if found is None else int(found[0]) + 1
 
     def count(self) -> int:
         """How many items there are."""
@@ -210,17 +220,21 @@ class Items:
             found = ask(f"SELECT {names} FROM items WHERE number IN (SELECT value FROM json_each(?))", _list(numbers))
             return {row[0]: self._row(row) for row in found}
 
-    def all_rows(self) -> Iterator[Row]:
-        """All items, by their numbers."""
+    def all_stored(self) -> Iterator[list[tuple[Any, ...]]]:
+        """All items by their numbers, many at a time, as they are stored: number, code, described, key, and values."""
         names, last = ", ".join(self._names), -(2**63)
         while True:
             with self._reading() as ask:
                 statement = f"SELECT {names} FROM items WHERE number >= ? ORDER BY number LIMIT {BATCH}"
-                found = [self._row(row) for row in ask(statement, (last,))]
-            yield from found
+                found = [self._checked(row) for row in ask(statement, (last,))]
+            yield found
             if len(found) < BATCH:
                 return
-            last = found[-1].number + 1
+            last = found[-1][0] + 1
+
+    def all_rows(self) -> Iterator[Row]:
+        """All items, by their numbers."""
+        return (self._made(row) for batch in self.all_stored() for row in batch)
 
     def all_pictures(self) -> Iterator[tuple[int, bytes, str | None]]:
         """All pictures that are kept here, by their numbers: number, content, and the shape of pixels."""
@@ -239,7 +253,7 @@ class Items:
 
     def matching(self, condition: Condition) -> NDArray[np.int64]:
         """Numbers of the items for which a condition holds, ascending."""
-        statement = f"SELECT number FROM items WHERE ({condition.sqlite()}) ORDER BY number"
+        statement = f"SELECT number FROM items WHERE ({condition.sqlite}) ORDER BY number"
         try:
             with self._lock, sqlite.only_reading(self._connection, self._writable):
                 found = self._connection.execute(statement, condition.values).fetchall()
@@ -305,22 +319,18 @@ class Items:
 
     def add(self, rows: Sequence[NewRow], pictures: Sequence[bytes | None]) -> list[int]:
         """Add items, all of them or none, and return their numbers; on return they are on disk."""
+        last = self.next_number() - 1  # nobody else writes
+        if last >= LAST and any(not isinstance(row.key, int) for row in rows):
+            raise ValueError(f"items has no keys, and {LAST} was the last whole number there is; give keys.")
         try:
             with self._writing() as ask:
-                ((last,),) = ask("SELECT coalesce(max(seq), -1) FROM sqlite_sequence WHERE name = 'items'").fetchall()
-                if last >= LAST and any(not isinstance(row.key, int) for row in rows):
-                    raise NoNumberError
                 made = [
                     new.numbered(new.key if isinstance(new.key, int) else last + 1 + n) for n, new in enumerate(rows)
                 ]
                 for row, picture in zip(made, pictures, strict=True):
                     self._add(ask, row, picture)
         except sqlite3.IntegrityError as error:
-            raise KnownKeyError(
-                "a key is in the collection already, or given twice; remove it first, or give another."
-            ) from error
-        except NoNumberError:
-            raise ValueError(f"items has no keys, and {LAST} was the last whole number there is; give keys.") from None
+            raise KnownKeyError(TAKEN) from error
         return [row.number for row in made]
 
     def _add(self, ask: Any, row: Row, picture: bytes | None) -> None:
@@ -360,11 +370,18 @@ class Items:
         return (*stored, _mark(stored))
 
     def _row(self, found: tuple[Any, ...]) -> Row:
+        return self._made(self._checked(found))
+
+    def _checked(self, found: tuple[Any, ...]) -> tuple[Any, ...]:
         self._check(found[0], found[:-1], found[-1])
-        number, code, described, *values = found[:-1]
+        number, code, _, *values = found[:-1]
         right = (value is None or type(value) is kind for value, kind in zip(values, self._kinds, strict=True))
         if not _is_code(code, self.n_bits) or not all(right):
             raise FormatError(f"{str(self.path)!r} is damaged: {number!r} has values of other types; {AGAIN}")
+        return found[:-1]
+
+    def _made(self, stored: tuple[Any, ...]) -> Row:
+        number, code, described, *values = stored
         key = values.pop(0) if self.layout.keys == "text" else number
         pairs = zip(self.layout.values, values, strict=True)
         return Row(number, key, code, bool(described), {name: value for name, value in pairs if value is not None})
@@ -427,7 +444,3 @@ def _list(values: Sequence[Any]) -> tuple[str]:
 
 class KnownKeyError(ValueError):
     """A key is in the collection already."""
-
-
-class NoNumberError(Exception):
-    """All numbers were used."""

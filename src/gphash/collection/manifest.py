@@ -141,17 +141,6 @@ def mark(folder: Path) -> tuple[int, ...]:
     return ()
 
 
-def stamp(folder: Path) -> tuple[tuple[int, ...], ...]:
-    """What differs when a collection was changed or made anew."""
-    found = []
-    for path in (folder / NAME, *sorted(folder.glob("items*.sqlite*"))):
-        with contextlib.suppress(OSError):
-            if not path.name.endswith("-shm"):
-                status = path.stat()
-                found.append((status.st_ino, status.st_size, status.st_mtime_ns))
-    return tuple(found)
-
-
 def sweep(folder: Path, manifest: Manifest | None) -> None:
     """Remove what killed writers left."""
     named = set() if manifest is None else manifest.files

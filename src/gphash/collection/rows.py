@@ -62,6 +62,11 @@ class Layout(NamedTuple):
         return own | {name: quoted(name) for name in (*SAID, *self.columns)}
 
     @property
+    def kinds(self) -> dict[str, str]:
+        """The types of those columns."""
+        return {"key": self.keys, **dict.fromkeys(SAID, "text"), **self.columns}
+
+    @property
     def values(self) -> tuple[str, ...]:
         """Columns that an item has values in."""
         return (*SAID, *self.columns)

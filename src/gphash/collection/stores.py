@@ -1,9 +1,9 @@
 """Where a collection is kept: in a folder, or in a database."""
 
-import contextlib
 import os
 import re
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Callable
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from gphash.collection.conditions import Condition
 from gphash.collection.records import Query
@@ -11,6 +11,8 @@ from gphash.collection.rows import ItemTable, NewRow
 from gphash.data.descriptors.descriptor import Descriptor
 from gphash.functions.model import Model
 from gphash.registry import Registry
+
+T = TypeVar("T")
 
 Location: TypeAlias = str | os.PathLike[str]
 
@@ -24,8 +26,8 @@ class Store(Protocol):
         Codes by numbers, and what is known of the numbers.
     pictures
         A folder, and one that is named relative to it; None if the collection names no folder.
-    n_changes, changing
-        What differs after every change, and a lock that holds changes back.
+    changing
+        A lock that holds changes of this process back.
     """
 
     name: str
@@ -35,8 +37,14 @@ class Store(Protocol):
     items: ItemTable
     pictures: tuple[str, str] | None
     writable: bool
-    n_changes: int
     changing: Any
+
+    @property
+    def n_changes(self) -> int:
+        """What differs after every change."""
+
+    def steady(self, read: Callable[[], T]) -> T:
+        """What `read` gives, all of it of one moment."""
 
     def nearest(
         self,
@@ -61,11 +69,8 @@ class Store(Protocol):
     def refresh(self) -> None:
         """See what others have changed."""
 
-    def steady(self) -> contextlib.AbstractContextManager[None]:
-        """Look at one moment."""
-
-    def stamp(self) -> Any:
-        """What differs when others have changed something."""
+    def is_replaced(self) -> bool:
+        """Whether another collection was put in its place, so that it has to be opened again."""
 
     def close(self) -> None:
         """Release everything."""

@@ -84,6 +84,10 @@ class Index(ABC):
         """How many items and codes there are, how large the buckets are, and how much room they take."""
 
     @abstractmethod
+    def _fullest(self, n: int) -> NDArray[np.uint8]:
+        """The n codes that most items have, fullest first and ascending within ties, packed."""
+
+    @abstractmethod
     def close(self) -> None:
         """Release what the index holds open."""
 
@@ -133,7 +137,7 @@ class Index(ABC):
         n_jobs : int or None
             Threads for more than a few queries; −1 for all cores.
         narrowed
-            What else a back end can narrow a search by, such as `where` of a `PostgresIndex`.
+            What else a back end can narrow a search by, such as the `condition` of a `PostgresIndex`.
         """
         by = ranking if isinstance(ranking, Ranking) else RANKINGS.find(ranking, "ranking")
         self._check_model(model)
@@ -185,6 +189,18 @@ class Index(ABC):
     def rank(self, packed: ArrayLike, **options: Any) -> Neighbours:
         """All items for every query, ordered by (Hamming distance, id); options as for `search`."""
         return self.search(packed, checks.LAST, **options)
+
+    def fullest(self, n: int = 10) -> list[tuple[NDArray[np.uint8], NDArray[np.int64]]]:
+        """The n codes that most items have, fullest first, then by code: the packed code and its ids, ascending."""
+        checks.whole("n", n, 0)
+        frozen = self._snapshot()
+        packed = frozen._fullest(int(n))
+        found = frozen.within(packed, 0)
+        return list(zip(packed, np.split(found.ids, found.offsets[1:-1]), strict=False))
+
+    def warm(self) -> None:
+        """Get ready for searches, which the first one would do otherwise."""
+        self.search(np.zeros((1, -(-self.n_bits // 8)), np.uint8), 1)
 
     def iterate(
         self, probabilities: ArrayLike, *, allowed: Allowed | None = None, model: Any = None, **narrowed: Any
@@ -275,7 +291,7 @@ def open_index(place: str | os.PathLike[str], **options: Any) -> Index:
     ----------
     place
         A file, or an address that begins with the name of a back end and "://", such as
-        "postgresql://me@localhost/shop#photos", the store `photos` of a database.
+        "postgresql://me@localhost/shop#photos", the tables `photos` of a database.
     options
         As the back end's own `open` has them.
     """

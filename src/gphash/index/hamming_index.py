@@ -102,14 +102,9 @@ class HammingIndex(Index):
             raise KeyError(int(numbers[missing][0]))
         return packed
 
-    def fullest(self, n: int = 10) -> list[tuple[NDArray[np.uint8], NDArray[np.int64]]]:
-        """The n codes that most items have, fullest first: the packed code and its ids, ascending."""
-        checks.whole("n", n, 0)
-        frozen = self._snapshot()
-        codes, sizes = frozen.contents.sizes()
-        packed = bucketing.to_packed(codes[np.argsort(-sizes, kind="stable")[:n]], self.n_bits)
-        found = frozen.within(packed, 0)
-        return list(zip(packed, np.split(found.ids, found.offsets[1:-1]), strict=False))
+    def _fullest(self, n: int) -> NDArray[np.uint8]:
+        codes, sizes = self.contents.sizes()
+        return bucketing.to_packed(codes[np.argsort(-sizes, kind="stable")[:n]], self.n_bits)
 
     def stats(self) -> Stats:
         """How many items and codes there are, how large the buckets are, and how much memory they take."""

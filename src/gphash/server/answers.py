@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import re
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,14 +14,18 @@ from pydantic_core import to_json
 
 from gphash.arrays import Floats
 from gphash.collection.collection import Collection
-from gphash.collection.records import Bucket, Item, KnownItemError, Neighbour, Picture, Query, bits_of
+from gphash.collection.items import KnownKeyError
+from gphash.collection.records import Hit, Item, Picture, Query, UnknownItemError, bits_of
+from gphash.collection.rows import SAID, Key, Value
 from gphash.data import pictures
 from gphash.index.rankings import RANKINGS
+from gphash.server import questions
 from gphash.server.failures import Refusal, wrong
 from gphash.server.questions import EncodeForm, EncodeJson, ItemForm, ItemJson, RankingName, SearchForm, SearchJson
 from gphash.server.settings import ServiceSettings
 
 DIGITS = 4  # of probabilities and expected distances
+SPOKEN = ("label", "title", "text", "link")  # what a request says of a new item, beside its key and its tags
 
 
 def _answer(name: str, about: str, /, **fields: Any) -> Any:
@@ -36,31 +41,49 @@ def _of(record: Any, about: str) -> Any:
 ErrorDetail = _answer("ErrorDetail", "What is wrong.", code=str, message=str, argument=str | None)
 ErrorAnswer = _answer("ErrorAnswer", "Every answer that is no success.", error=ErrorDetail)
 ItemAnswer = _of(Item, "One item.")
-NeighbourAnswer: Any = _of(Neighbour, "An item that was found.")
-BucketAnswer: Any = _of(Bucket, "Items that share a code.")
+HitAnswer: Any = _of(Hit, "An item that was found.")
+SampleAnswer: Any = _answer("SampleAnswer", "One of many items.", key=Key, title=str | None, has_picture=bool)
+BucketAnswer: Any = _answer(
+    "BucketAnswer",
+    "Items that share a code.",
+    bits=str,
+    size=int,
+    samples=list[SampleAnswer],
+    labels=dict[str, int],
+)
 BucketsAnswer = _answer("BucketsAnswer", "The fullest codes.", buckets=list[BucketAnswer], n_codes=int, n_items=int)
 StateAnswer = _answer("StateAnswer", "How the service is.", status=str)
 CodesAnswer = _answer(
     "CodesAnswer", "Codes of rows.", codes=list[str], bits=list[str], probabilities=list[list[float]] | None
 )
 QueryAnswer = _answer(
-    "QueryAnswer", "What was searched for.", id=int | None, labels=list[str], bits=str, probabilities=list[float] | None
+    "QueryAnswer",
+    "What was searched for: an item, or something given, which has no key.",
+    key=Key | None,
+    labels=list[str],
+    bits=str,
+    probabilities=list[float] | None,
+    has_picture=bool,
+    values=dict[str, Value],
 )
 SearchAnswer = _answer(
     "SearchAnswer",
-    "The result of a search.",
+    "The result of a search. `ties` are all items at the distance of the last hit, also those beyond k, if they were "
+    "asked for; they are counted up to the largest k.",
     query=QueryAnswer,
     ranking=RankingName,
-    neighbours=list[NeighbourAnswer],
+    hits=list[HitAnswer],
+    ties=int | None,
     precision=float | None,
     milliseconds=_answer("Milliseconds", "How long it took.", encode=float, search=float),
 )
 CollectionAnswer = _answer(
     "CollectionAnswer",
-    "What there is to search in.",
-    **dict.fromkeys(("n_items", "n_codes", "n_bits", "largest_bucket"), int),
+    "What there is to search in: columns have their types, and keys are of the type integer or text.",
+    **dict.fromkeys(("n_items", "n_codes", "n_bits", "n_features", "largest_bucket"), int),
     **dict.fromkeys(("probabilities", "pictures", "upload", "labels", "writable"), bool),
-    **dict.fromkeys(("name", "method", "model"), str),
+    **dict.fromkeys(("name", "method", "model", "keys"), str),
+    columns=dict[str, str],
     classes=list[str],
     limits=_answer("AnswerLimits", "Largest values.", k=int, body_bytes=int, picture_pixels=int),
 )
@@ -68,19 +91,22 @@ CollectionAnswer = _answer(
 
 def summary(collection: Collection, settings: ServiceSettings) -> bytes:
     """What there is to search in."""
-    stats = collection.index.stats()
+    stats, layout, classes = collection.index.stats(), collection.layout, collection.classes
     return to_json(
         {
             "name": collection.name,
             "n_items": stats.n_items,
             "n_codes": stats.n_codes,
             "n_bits": collection.n_bits,
+            "n_features": collection.model.n_features,
             "method": collection.model.method,
             "probabilities": collection.model.has_probabilities,
             "pictures": collection.has_pictures,
             "upload": collection.descriptor is not None,
-            "labels": bool(collection.classes),
-            "classes": collection.classes,
+            "labels": bool(classes),
+            "classes": classes,
+            "keys": layout.keys,
+            "columns": {"key": layout.keys} | dict.fromkeys(SAID, "text") | layout.columns,
             "writable": collection.writable,
             "largest_bucket": stats.largest_bucket,
             "model": collection.model.fingerprint,
@@ -95,26 +121,44 @@ def summary(collection: Collection, settings: ServiceSettings) -> bytes:
 
 def buckets(collection: Collection, n: int, samples: int) -> bytes:
     """The fullest codes."""
-    stats = collection.index.stats()
-    found = [bucket._asdict() for bucket in collection.buckets(n, samples)]
-    return to_json({"buckets": found, "n_codes": stats.n_codes, "n_items": stats.n_items})
+    stats, found = collection.index.stats(), collection.buckets(n, samples)
+    known: dict[Key, Item] = {}
+    with contextlib.suppress(UnknownItemError):  # one was removed just now: then it has no title
+        known = {item.key: item for item in collection.items(key for bucket in found for key in bucket.keys)}
+
+    def sample(key: Key) -> dict[str, Any]:
+        values = known[key].values if key in known else {}
+        title = values.get("title") or values.get("name")
+        return {"key": key, "title": title, "has_picture": key in known and known[key].has_picture}
+
+    told = [
+        {"bits": one.bits, "size": one.size, "samples": [sample(key) for key in one.keys], "labels": one.labels}
+        for one in found
+    ]
+    return to_json({"buckets": told, "n_codes": stats.n_codes, "n_items": stats.n_items})
 
 
-def item(collection: Collection, number: int) -> bytes:
+def item(collection: Collection, key: str) -> bytes:
     """One item."""
-    return to_json(collection.item(number)._asdict())
+    return to_json(collection.item(questions.key_of(key, collection.layout.keys))._asdict())
+
+
+def remove(collection: Collection, key: str) -> None:
+    """Remove an item."""
+    collection.remove([questions.key_of(key, collection.layout.keys)])
 
 
 def random_item(collection: Collection) -> bytes:
     """Some item."""
     if not len(collection):
         raise Refusal(404, "empty", "there are no items.")
-    return item(collection, collection.random_id())
+    return to_json(collection.item(collection.random_key())._asdict())
 
 
-def picture(collection: Collection, number: int, settings: ServiceSettings) -> tuple[Picture, str]:
+def picture(collection: Collection, key: str, settings: ServiceSettings) -> tuple[Picture, str]:
     """An item's picture, and a mark of its content."""
-    found = collection.picture(number, max_pixels=settings.max_picture_pixels)
+    asked = questions.key_of(key, collection.layout.keys)
+    found = collection.picture(asked, max_pixels=settings.max_picture_pixels)
     return found, f'"{hashlib.blake2b(found.content, digest_size=16).hexdigest()}"'
 
 
@@ -125,39 +169,31 @@ def search(
     settings: ServiceSettings,
     timed: Callable[[float], None] = lambda seconds: None,
 ) -> bytes:
-    """The neighbours of an item, of features, or of a picture."""
+    """The nearest items of an item, of features, or of a picture."""
     began = time.perf_counter()
-    if isinstance(question, SearchJson) and question.id is not None:
-        query = collection.query(id=question.id)
-    else:
-        given = [question.features or []] if isinstance(question, SearchJson) else None
-        features = _features(collection, given, picture, settings)
-        with _refusing("features"):
-            query = collection.query(features=features[0])
+    query = _query(collection, question, picture, settings)
     encoded = time.perf_counter()
     _check_options(collection, query, question, settings)
-    left_out = query.id is not None
-    neighbours = collection.search(
-        query, question.k, ranking=question.ranking, radius=question.radius, allowed=question.label, others=left_out
-    )
+    hits = _search(collection, query, question, question.k)
     sought = time.perf_counter()
     timed(sought - encoded)
     whole = np.issubdtype(RANKINGS[question.ranking].dtype, np.integer)
-    found = [
-        near._asdict() | {"distance": int(near.distance) if whole else round(near.distance, DIGITS)}
-        for near in neighbours
-    ]
-    known = [near.relevant for near in neighbours if near.relevant is not None]
+    found = [hit._asdict() | {"distance": int(hit.distance) if whole else round(hit.distance, DIGITS)} for hit in hits]
+    known = [hit.relevant for hit in hits if hit.relevant is not None]
+    shown = None if query.key is None else collection.item(query.key)
     return to_json(
         {
             "query": {
-                "id": query.id,
+                "key": query.key,
                 "labels": query.labels,
                 "bits": bits_of(query.code[None], collection.n_bits)[0],
                 "probabilities": _rounded(query.probabilities),
+                "has_picture": shown is not None and shown.has_picture,
+                "values": {} if shown is None else shown.values,
             },
             "ranking": question.ranking,
-            "neighbours": found,
+            "hits": found,
+            "ties": _ties(collection, query, question, hits, settings.max_k) if question.ties else None,
             "precision": round(sum(known) / len(known), DIGITS) if known else None,
             "milliseconds": {"encode": round(1e3 * (encoded - began), 3), "search": round(1e3 * (sought - encoded), 3)},
         }
@@ -178,18 +214,55 @@ def encode(
 
 def add(collection: Collection, question: ItemJson | ItemForm, picture: bytes, settings: ServiceSettings) -> bytes:
     """A new item by its features or its picture."""
-    given: dict[str, Any] = {"picture": picture, "max_pixels": settings.max_picture_pixels}
-    tags = question.tags
-    if isinstance(question, ItemJson):
-        given = {"features": question.features}
-    else:
-        _check_descriptor(collection)
-    if isinstance(tags, str):
-        tags = [tag for part in tags.split(";") if (tag := part.strip())]
-    if question.label is not None and tags is not None:
+    said: dict[str, Any] = {name: getattr(question, name) for name in (*SPOKEN, "tags")}
+    said = {name: value for name, value in said.items() if value is not None}
+    if "label" in said and "tags" in said:
         raise wrong("tags: give either a label or tags.", "tags")
+    for name, value in question.values.items():
+        if name.casefold() in (*SAID, "key"):
+            raise wrong(f"values: {name!r} is not one of the further columns.", "values")
+        said[name] = value
+    if question.key is not None:
+        given = question.key if isinstance(question, ItemJson) else str(question.key)
+        said["key"] = questions.key_of(given, collection.layout.keys) if isinstance(given, str) else given
+    elif collection.layout.keys == "text":
+        raise wrong("key: the keys of this collection are texts; give the item one.", "key")
+    if isinstance(question, ItemForm):
+        _check_descriptor(collection)
     with _refusing():
-        return to_json(collection.add(label=question.label, tags=tags, id=question.id, **given)._asdict())
+        if isinstance(question, ItemJson):
+            (key,) = collection.add([question.features], [said])
+        else:
+            (key,) = collection.add(items=[said], pictures_of=[picture], max_pixels=settings.max_picture_pixels)
+    return to_json(collection.item(key)._asdict())
+
+
+def _query(collection: Collection, question: SearchForm, picture: bytes, settings: ServiceSettings) -> Query:
+    if isinstance(question, SearchJson) and question.key is not None:
+        with _refusing("key"):
+            return collection.query(key=question.key)
+    given = [question.features or []] if isinstance(question, SearchJson) else None
+    features = _features(collection, given, picture, settings)
+    with _refusing("features"):
+        return collection.query(features=features[0])
+
+
+def _search(collection: Collection, query: Query, question: SearchForm, k: int) -> list[Hit]:
+    options: dict[str, Any] = {"ranking": question.ranking, "radius": question.radius, "label": question.label}
+    if question.where is None and not question.params:
+        found: list[Hit] = collection.search(query, k, **options)
+        return found
+    with _refusing("where"):
+        found = collection.search(query, k, where=question.where, params=question.params, **options)
+    return found
+
+
+def _ties(collection: Collection, query: Query, question: SearchForm, hits: list[Hit], most: int) -> int:
+    """How many items are as far away as the last hit, up to the most that a search gives."""
+    if hits and len(hits) == question.k < most:
+        hits = _search(collection, query, question, most)
+    last = hits[question.k - 1 : question.k] or hits[-1:]
+    return sum(hit.distance == last[0].distance for hit in hits) if last else 0
 
 
 def _features(
@@ -204,7 +277,7 @@ def _features(
 
 def _check_descriptor(collection: Collection) -> None:
     if collection.descriptor is None:
-        message = "picture: this collection is of plain features; give features or an id."
+        message = "picture: this collection is of plain features; give features or a key."
         raise wrong(message, "picture", "no_descriptor")
 
 
@@ -213,10 +286,17 @@ def _refusing(argument: str | None = None) -> Iterator[None]:
     """Answer what a collection says of what it was given, such as that features are too large."""
     try:
         yield
-    except (KnownItemError, pictures.PictureError):
+    except (KnownKeyError, pictures.PictureError):
         raise
     except ValueError as error:
+        # Its sentences begin with what they are about; a column stands in brackets.
+        named = re.match(r"(items\['|X\b|\w+)(\w*)", str(error))
+        word = "" if named is None else named[2] or named[1]
+        argument = {"X": "features", "items": "values"}.get(word, word if word in FIELDS else argument or "values")
         raise wrong(str(error), argument) from None
+
+
+FIELDS = frozenset({*SearchJson.model_fields, *ItemJson.model_fields})
 
 
 def _check_options(collection: Collection, query: Query, options: SearchForm, settings: ServiceSettings) -> None:

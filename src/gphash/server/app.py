@@ -25,13 +25,14 @@ from starlette.staticfiles import StaticFiles
 
 from gphash.collection.collection import Collection
 from gphash.index import search as index_search
+from gphash.index.hamming_index import HammingIndex
 from gphash.server import answers, failures, logs, questions
 from gphash.server.edge import READING_POSTS, SIGNS_OF_LIFE, Edge
 from gphash.server.failures import Refusal
 from gphash.server.metrics import CONTENT_TYPE, Metrics
 from gphash.server.questions import JSON, EncodeForm, EncodeJson, ItemForm, ItemJson, PlainInt, SearchForm, SearchJson
 from gphash.server.settings import ServiceSettings, check
-from gphash.server.shelf import Shelf, warm
+from gphash.server.shelf import Shelf, compile_search, warm
 from gphash.version import __version__
 
 Application: TypeAlias = FastAPI
@@ -41,10 +42,12 @@ WORKERS = 2
 SMALL_BODY = 1 << 16  # bytes that are read and checked in no time
 NUMBER_BYTES, BESIDE_NUMBERS = 32, 1 << 18  # of JSON: at most 24 of a number say something, and those between
 MAX_BUCKETS, MAX_SAMPLES = 200, 100
+WHOLE = {"minimum": -(2**63), "maximum": 2**63 - 1}
 ERRORS = (400, 401, 403, 413, 500, 503)
 WITH_BODY = (408, 415, 422, 429)
 
-Id = Annotated[PlainInt, Path(ge=-(2**63), le=2**63 - 1)]
+# All that follows belongs to the key, also slashes: nothing comes after it.
+PathKey = Annotated[str, Path(min_length=1, description="of an item, percent-encoded")]
 BucketCount = Annotated[PlainInt, Query(ge=1, le=MAX_BUCKETS)]
 SampleCount = Annotated[PlainInt, Query(ge=0, le=MAX_SAMPLES)]
 
@@ -111,7 +114,7 @@ class Service:
 
     def _compile(self, collection: Collection) -> None:
         try:
-            collection.index.warm()
+            compile_search(collection)
         except Exception as error:
             logs.crash("compiling the search failed", error)
         self.is_compiling = False
@@ -144,7 +147,8 @@ class Service:
             collection = self.shelf.collection
             read = functools.partial(questions.from_json, in_json, body, collection.model.n_features, n_rows)
             question = read() if in_json is SearchJson and len(body) <= SMALL_BODY else None
-            if isinstance(question, SearchJson) and _is_quick(collection, question):
+            # With nobody else at work, there is nobody to wait for.
+            if isinstance(question, SearchJson) and not self.unfinished and _is_quick(collection, question):
                 return _json(make(collection, question, b"", self.settings))
             made = await self.do(self.at_work, lambda: make(collection, question or read(), b"", self.settings))
             return _json(made, status)
@@ -176,7 +180,7 @@ def create_app(path: str | os.PathLike[str], settings: ServiceSettings) -> FastA
         title="gphash",
         version=__version__,
         summary="Search among short binary codes.",
-        docs_url=None,  # it would fetch its scripts from elsewhere
+        docs_url=None,  # FastAPI's own would fetch its scripts from elsewhere
         redoc_url=None,
         lifespan=service.life,
         exception_handlers={HTTPException: _http_error, RequestValidationError: _bad_parameter},
@@ -185,10 +189,10 @@ def create_app(path: str | os.PathLike[str], settings: ServiceSettings) -> FastA
         Edge, settings=settings, metrics=service.metrics, is_stopping=lambda: service.state == "stopping"
     )
     app.state.service = service
-    _add_page_and_state(app, service)
-    _add_items(app, service)
     _add_questions(app, service)
-    _secure(app.openapi(), settings)
+    _add_items(app, service)
+    _add_page_and_state(app, service)
+    _complete(app.openapi(), settings, service.shelf.collection.layout.keys)
     return app
 
 
@@ -204,6 +208,10 @@ def _add_page_and_state(app: FastAPI, service: Service) -> None:
     @app.get("/", include_in_schema=False)
     async def page(request: Request) -> Response:
         return await static("index.html", request)
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs(request: Request) -> Response:
+        return await static("docs.html", request)
 
     @app.get("/healthz", responses={200: {"model": answers.StateAnswer}})
     async def healthz() -> Response:
@@ -236,36 +244,36 @@ def _add_items(app: FastAPI, service: Service) -> None:
         """The fullest codes."""
         return await service.answer(answers.buckets, n, samples)
 
-    @app.get("/items/random", responses=_responses(404, model=answers.ItemAnswer))
+    @app.get("/collection/random", responses=_responses(404, model=answers.ItemAnswer))
     async def random_item() -> Response:
         """Some item."""
         return await service.answer(answers.random_item)
 
-    @app.get("/items/{id}", responses=_responses(404, 422, model=answers.ItemAnswer))
-    async def item(id: Id) -> Response:
+    @app.get("/items/{key:path}", responses=_responses(404, 422, model=answers.ItemAnswer))
+    async def item(key: PathKey) -> Response:
         """One item."""
-        return await service.answer(answers.item, id)
+        return await service.answer(answers.item, key)
 
     @app.get(
-        "/items/{id}/image",
+        "/pictures/{key:path}",
         responses={**_responses(404, 422, content=any_picture), 304: {"description": "As you know it."}},
     )
-    async def image(id: Id, request: Request) -> Response:
+    async def picture(key: PathKey, request: Request) -> Response:
         """An item's picture."""
-        find = functools.partial(answers.picture, service.shelf.collection, id, settings)
+        find = functools.partial(answers.picture, service.shelf.collection, key, settings)
         found, mark = await service.do(service.at_pictures, find)
-        # Another item may get this id later.
+        # Another item may get this key later.
         headers = {"ETag": mark, "Cache-Control": "private, no-cache", "Content-Security-Policy": "sandbox"}
         known = request.headers.get("if-none-match", "").split(",")
         if any(part.strip().removeprefix("W/") in ("*", mark) for part in known):
             return Response(status_code=304, headers=headers)
         return Response(found.content, headers=headers, media_type=found.media_type)
 
-    @app.delete("/items/{id}", status_code=204, responses=_responses(404, 422, 507, status=204))
-    async def remove(id: Id) -> Response:
-        """Remove an item."""
+    @app.delete("/items/{key:path}", status_code=204, responses=_responses(404, 422, 507, status=204))
+    async def remove(key: PathKey) -> Response:
+        """Remove an item; that is on disk when this answers."""
         service.check_writable()
-        await service.do(service.at_work, functools.partial(service.shelf.collection.remove, id))
+        await service.do(service.at_work, functools.partial(answers.remove, service.shelf.collection, key))
         return Response(status_code=204)
 
 
@@ -306,24 +314,30 @@ def _responses(*statuses: int, status: int = 200, **success: Any) -> dict[int | 
     return found
 
 
-def _secure(described: dict[str, Any], settings: ServiceSettings) -> None:
-    """Enter into a description which token every route needs."""
+def _complete(described: dict[str, Any], settings: ServiceSettings, keys: str) -> None:
+    """Enter into a description which token every route needs, and of which kind keys are in paths."""
+    kind = {"type": "string", "minLength": 1} if keys == "text" else {"type": "integer"} | WHOLE
     described.setdefault("components", {})["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
     for path, operations in described["paths"].items():
         for method, operation in operations.items():
             reading = method == "get" or path in READING_POSTS
             token = settings.read_token if reading else settings.write_token or settings.read_token
+            for parameter in operation.get("parameters", ()):
+                parameter["schema"] = kind if parameter["in"] == "path" else parameter["schema"]
             operation["security"] = [{"token": []}] if token and path not in SIGNS_OF_LIFE else []
 
 
 def _is_quick(collection: Collection, question: SearchJson) -> bool:
     """Whether a search takes less time than handing it to another thread.
 
-    It does not if the item's picture is described, if a label's items are gathered, if it may wait for a writer, or as
-    long as the search is not compiled.
+    It does not if the item's picture is described, if items that pass a filter are gathered, if ties are counted, if it
+    may wait for a writer or a database, or as long as the search is not compiled.
     """
-    by_code = collection.descriptor is None and question.id is not None and question.label is None
-    return by_code and not collection.writable and index_search.scanner.compiled
+    filtered = question.label is not None or question.where is not None or question.ties
+    described = collection.descriptor is not None and collection.has_pictures
+    by_code = question.key is not None and not filtered and not described
+    here = not collection.writable and isinstance(collection.index, HammingIndex)
+    return by_code and here and index_search.scanner.compiled
 
 
 def _json(content: bytes, status: int = 200) -> Response:

@@ -18,7 +18,7 @@ from gphash.server.metrics import Metrics
 from gphash.server.settings import ServiceSettings, allowed_hosts
 
 SIGNS_OF_LIFE = frozenset({"/healthz", "/readyz"})
-PAGE, STATIC = "/", "/static/"
+PAGES, STATIC = frozenset({"/", "/docs"}), "/static/"
 READING_POSTS = frozenset({"/search", "/encode"})
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -70,7 +70,7 @@ class Edge:
         finally:
             visit.leave()
             seconds, status = time.perf_counter() - began, visit.status or GONE
-            self.metrics.request(getattr(inner.get("route"), "path", "other"), method, status, seconds)
+            self.metrics.request(getattr(inner.get("route"), "path_format", "other"), method, status, seconds)
             if self.settings.log_requests:
                 logs.request(method, scope["path"], status, seconds, (scope.get("client") or [None])[0])
 
@@ -93,7 +93,7 @@ class Edge:
         host = re.sub(r"(?<=.):\d+$", "", headers.get(b"host", b"").decode("latin-1").lower())
         if self._hosts is not None and host not in self._hosts:
             raise Refusal(403, "unknown_host", "the service does not go by this name (the header Host).")
-        work = method not in SAFE or (path != PAGE and not path.startswith(STATIC))
+        work = method not in SAFE or (path not in PAGES and not path.startswith(STATIC))
         if work:
             self._check_token(method, path, headers.get(b"authorization", b""))
         length = headers.get(b"content-length", b"0")
@@ -120,14 +120,14 @@ class Edge:
 
 
 def _check_site(method: str, path: str, headers: dict[bytes, bytes]) -> None:
-    """Refuse requests by pages of other sites, whether or not they could read the answer; links to the page work."""
+    """Refuse requests by pages of other sites, whether or not they could read the answer; links to the pages work."""
     site, origin = headers.get(b"sec-fetch-site"), headers.get(b"origin")
     if site is not None:
         own = site in (b"none", b"same-origin")
     else:
         # The scheme is not compared: behind a proxy with TLS the browser's differs from ours.
         own = origin is None or origin.lower().partition(b"://")[1:] == (b"://", headers.get(b"host", b"").lower())
-    following = method == "GET" and path == PAGE and headers.get(b"sec-fetch-mode") == b"navigate"
+    following = method == "GET" and path in PAGES and headers.get(b"sec-fetch-mode") == b"navigate"
     if not own and not following:
         raise Refusal(403, "cross_site", "pages of other sites may not use the service.")
 

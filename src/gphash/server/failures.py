@@ -3,9 +3,12 @@
 import errno
 import json
 
-from gphash.collection.records import KnownItemError, NoPictureError, UnknownItemError
+from gphash.collection.items import KnownKeyError
+from gphash.collection.records import NoPictureError, UnknownItemError
 from gphash.data.pictures import PictureError, TooManyPixelsError
+from gphash.files import LockedError
 
+LONGEST = 500  # letters of a message, which may repeat what was given
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
@@ -17,6 +20,7 @@ class Refusal(Exception):  # noqa: N818, an answer more than an error
     ) -> None:
         super().__init__(message)
         self.status, self.headers = status, headers or {}
+        message = message if len(message) <= LONGEST else f"{message[:LONGEST]} …"
         self._error = {"code": code, "message": message, "argument": argument}
 
     def content(self) -> bytes:
@@ -50,15 +54,19 @@ def of(error: Exception) -> Refusal:
         case Refusal():
             return error
         case UnknownItemError():
-            return Refusal(404, "unknown_item", sentence, "id")
+            return Refusal(404, "unknown_item", sentence, "key")
         case NoPictureError():
-            return Refusal(404, "no_picture", "there is no picture of this item.", "id")
-        case KnownItemError():
-            return Refusal(409, "known_item", sentence, "id")
+            return Refusal(404, "no_picture", "there is no picture of this item.", "key")
+        case KnownKeyError():
+            return Refusal(409, "known_key", sentence, "key")
         case TooManyPixelsError():
             return Refusal(413, "picture_too_large", sentence, "picture")
         case PictureError():
             return wrong(sentence, "picture", "bad_picture")
+        case LockedError() | TimeoutError():
+            return busy("locked", 503, "somebody else is changing the collection")
+        case ConnectionError():
+            return busy("no_database", 503, "the database of the collection does not answer")
         case OSError() if error.errno in FULL:
             message = "the disk of the service is full, or its quota is used up; nothing was changed."
             return Refusal(507, "insufficient_storage", message)

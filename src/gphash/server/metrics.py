@@ -20,7 +20,7 @@ class Metrics:
         ProcessCollector(**new)
         self._requests = Counter("gphash_requests", "Requests answered.", ["route", "method", "status"], **new)
         self._seconds = Histogram("gphash_request_seconds", "Time to answer.", ["route"], buckets=SECONDS, **new)
-        self.reloads = Counter("gphash_reloads", "Times the files were opened again.", ["result"], **new)
+        self.reloads = Counter("gphash_reloads", "Times the collection was opened again.", ["result"], **new)
         self.refused = Counter("gphash_busy", "Requests refused for want of room.", ["reason"], **new)
         self.search = Histogram("gphash_search_seconds", "Time in the index.", buckets=SECONDS, **new).observe
         Gauge("gphash_items", "Items to search among.", **new).set_function(n_items)

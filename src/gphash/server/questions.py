@@ -5,11 +5,22 @@ from collections.abc import AsyncGenerator
 from typing import Annotated, Any, Self, TypeVar
 
 import pydantic_core
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
 
+from gphash.collection.columns import LONGEST_LABEL, LONGEST_NAME
+from gphash.collection.rows import Key
 from gphash.index.rankings import RANKINGS
 from gphash.server.failures import GoneError, Refusal, too_large, wrong
 from gphash.server.settings import ServiceSettings
@@ -17,6 +28,7 @@ from gphash.server.settings import ServiceSettings
 JSON, FORM = "application/json", "multipart/form-data"
 PLAIN = re.compile(r"0|-?[1-9][0-9]{0,19}")
 MAX_FIELDS = 20
+LONGEST_TEXT = 10_000
 LARGE = 1e15  # squares of numbers beyond it, summed in single precision, are not finite
 
 Q = TypeVar("Q", bound=BaseModel)
@@ -29,6 +41,20 @@ def _plain_digits(given: Any) -> Any:
     return given
 
 
+def _from_text(given: Any) -> Any:
+    """What a field of a form says in JSON."""
+    try:
+        return pydantic_core.from_json(given) if isinstance(given, str) else given
+    except ValueError:
+        raise ValueError("it must be JSON") from None
+
+
+def _whole_text(given: str) -> str:
+    if "\0" in given:
+        raise ValueError("it has characters that no key has")
+    return given
+
+
 def _known_ranking(name: str) -> str:
     RANKINGS.find(name)
     return name
@@ -36,16 +62,23 @@ def _known_ranking(name: str) -> str:
 
 # As -7 in a path, a query or a form; in JSON, texts are no numbers.
 PlainInt = Annotated[int, BeforeValidator(_plain_digits)]
-ItemId = Annotated[PlainInt, Field(ge=-(2**63), le=2**63 - 1)]
+# A whole number in JSON; a text in a form, in which the kind of the collection's keys says what it is.
+TextKey = Annotated[str, Field(min_length=1, max_length=LONGEST_TEXT), AfterValidator(_whole_text)]
+ItemKey = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)] | TextKey
 # One wrong number is enough: the errors of a million would take longer than anything else here.
 Features = Annotated[list[Annotated[float, Field(ge=-LARGE, le=LARGE)]], Field(min_length=1, fail_fast=True)]
 RankingName = Annotated[str, AfterValidator(_known_ranking), Field(json_schema_extra={"enum": [*RANKINGS]})]
-LabelName = Annotated[str, Field(min_length=1, max_length=200)]
+LabelName = Annotated[str, Field(min_length=1, max_length=LONGEST_LABEL)]
+LongText = Annotated[str, Field(max_length=LONGEST_TEXT)]
+Cell = str | int | float | bool | None
+Cells = Annotated[list[Cell], Field(max_length=1000, fail_fast=True)]
+Values = Annotated[dict[Annotated[str, Field(max_length=LONGEST_NAME)], Cell], Field(max_length=1000)]
+IN_JSON = WithJsonSchema({"type": "string", "description": "as JSON"})
 
 _STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, frozen=True)
 _FORM = ConfigDict(strict=False, extra="forbid", frozen=True)  # fields of forms are texts
 _ONE_OF: list[Any] = [
-    {"required": [name], "properties": {name: {"not": {"type": "null"}}}} for name in ("id", "features")
+    {"required": [name], "properties": {name: {"not": {"type": "null"}}}} for name in ("key", "features")
 ]
 
 
@@ -57,19 +90,23 @@ class SearchForm(BaseModel):
     ranking: RankingName = "hamming"
     radius: PlainInt | None = Field(None, ge=0, le=2**31 - 1, description="only items within this Hamming distance")
     label: LabelName | None = Field(None, description="only items of this class or with this tag")
+    where: LongText | None = Field(None, description="only items for which this condition on their columns holds")
+    params: Annotated[Cells, BeforeValidator(_from_text), IN_JSON] = []
+    ties: bool = Field(False, description="whether to count the items that are as far away as the last one")
 
 
 class SearchJson(SearchForm):
     """A search by an item or by features."""
 
     model_config = ConfigDict(**_STRICT, json_schema_extra={"oneOf": _ONE_OF})
-    id: ItemId | None = Field(None, description="an item, which is left out of its own neighbours")
+    params: Cells = Field([], description="a value for every ? of the condition")
+    key: ItemKey | None = Field(None, description="an item, which is left out of its own neighbours")
     features: Features | None = Field(None, description="a row as the model was fitted on")
 
     @model_validator(mode="after")
     def _one(self) -> Self:
-        if (self.id is None) == (self.features is None):
-            raise ValueError("give exactly one of id and features")
+        if (self.key is None) == (self.features is None):
+            raise ValueError("give exactly one of key and features")
         return self
 
 
@@ -90,9 +127,13 @@ class ItemForm(BaseModel):
     """What is said of a new item that is given by its picture."""
 
     model_config = _FORM
+    key: TextKey | None = Field(None, description="the next free number if it is not given")
     label: LabelName | None = None
-    tags: str | None = Field(None, max_length=10_000, description="separated by ;")
-    id: ItemId | None = None
+    tags: str | None = Field(None, max_length=LONGEST_TEXT, description="separated by ;")
+    title: LongText | None = None
+    text: LongText | None = None
+    link: LongText | None = None
+    values: Annotated[Values, BeforeValidator(_from_text), IN_JSON] = {}
 
 
 class ItemJson(BaseModel):
@@ -100,9 +141,13 @@ class ItemJson(BaseModel):
 
     model_config = _STRICT
     features: Features
+    key: ItemKey | None = Field(None, description="the next free number if null")
     label: LabelName | None = None
     tags: Annotated[list[LabelName], Field(max_length=1000, fail_fast=True)] | None = None
-    id: ItemId | None = Field(None, description="the next free one if null")
+    title: LongText | None = None
+    text: LongText | None = None
+    link: LongText | None = None
+    values: Values = Field({}, description="of further columns of the collection, by their names")
 
 
 class _InMemory(MultiPartParser):
@@ -196,9 +241,19 @@ def checked(kind: type[Q], given: Any) -> Q:
 def refusal(message: str, place: tuple[int | str, ...]) -> Refusal:
     """What pydantic says of a value, and where that is."""
     argument = str(place[0])[:100] if place else None
-    where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}"[:100] for part in place).removeprefix(".")
+    # Names further in are those of kinds of values.
+    where = (argument or "") + "".join(f"[{part}]" for part in place[1:] if isinstance(part, int))
     text = message.removeprefix("Value error, ")
     return wrong(f"{where}: {text}." if where else f"{text}.", argument)
+
+
+def key_of(text: str, kind: str) -> Key:
+    """The key that a path or a form has as text; keys of collections are "integer" or "text"."""
+    if kind == "text":
+        return text
+    if not PLAIN.fullmatch(text) or not -(2**63) <= int(text) < 2**63:
+        raise wrong("key: it must be a whole number in digits.", "key")
+    return int(text)
 
 
 def bodies(settings: ServiceSettings, width: int) -> dict[str, dict[str, Any]]:

@@ -35,7 +35,8 @@ def create_app(path: str | os.PathLike[str], settings: ServiceSettings | None = 
     Parameters
     ----------
     path
-        The index to search in; it is opened at once, so that an error about it comes here.
+        The collection to search in, a folder or an address as for `Collection.open`; it is opened at once, so that an
+        error about it comes here.
     settings
         Limits and tokens; where to listen is up to whoever runs the application.
     """
@@ -50,14 +51,14 @@ def run(
     settings: ServiceSettings | None = None,
     tell: Callable[[str, str], None] = lambda state, address: None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT, the latter a KeyboardInterrupt in the end; SIGHUP opens the files again.
+    """Serve until SIGTERM or SIGINT, the latter a KeyboardInterrupt in the end; SIGHUP opens the collection again.
 
     Requests may finish for `ServiceSettings.shutdown_seconds`. If one is still at work then, the process ends here.
 
     Parameters
     ----------
     path
-        The index to search in.
+        The collection to search in.
     settings
         Where to listen, limits and tokens.
     tell
@@ -123,7 +124,10 @@ def _deaf_to_hangups() -> Iterator[None]:
 def _listen(host: str, port: int) -> socket.socket:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+        listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
+        # Connections have it from here; asyncio would not set it. A body must not wait for its headers to be confirmed.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return listener
     except OSError as error:
         message = f"cannot listen on {host}:{port}: {error.strerror or error}; give another host or port."
         raise OSError(message) from error
@@ -133,7 +137,7 @@ def _announce(listener: socket.socket, hidden_folder: object) -> str:
     """Log where the service listens, and the folder of pictures that it does not show; its address for a browser."""
     host, port = listener.getsockname()[:2]
     if hidden_folder is not None:
-        advice = f"they are not below the folder of the index; to show them, give --pictures {str(hidden_folder)!r}"
+        advice = f"they are not beside the collection; to show them, give --pictures {str(hidden_folder)!r}"
         logs.event("pictures not shown", folder=str(hidden_folder), advice=advice)
     logs.event("listening", host=host, port=port, process=os.getpid())
     name = "127.0.0.1" if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host

@@ -16,8 +16,7 @@ class ServiceSettings(NamedTuple):
 
     host: str = "127.0.0.1"
     port: int = 8080  # 0 is any free one
-    model: str | os.PathLike[str] | None = None  # if not where the index says
-    pictures: str | os.PathLike[str] | None = None  # if not below the folder of the index
+    pictures: str | os.PathLike[str] | None = None  # if they are neither in the collection nor beside it
     writable: bool = False  # whether items may be added and removed
     read_token: str | None = None
     write_token: str | None = None
@@ -34,7 +33,7 @@ class ServiceSettings(NamedTuple):
     max_connections: int = 512
     body_seconds: float = 30.0  # that a client may take to send its body
     send_seconds: float = 30.0  # and to go on reading an answer
-    watch_seconds: float = 2.0  # between looks whether others have replaced the files; 0 for never; unless writable
+    watch_seconds: float = 2.0  # between looks whether others have replaced the collection; 0 for never
     shutdown_seconds: int = 30  # for requests to finish once the service was told to stop
     log_requests: bool = True  # one line each on standard error
 

@@ -9,7 +9,7 @@ import logging
 import math
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -28,7 +28,7 @@ try:
     from psycopg.types.numeric import Int8 as Int8
     from psycopg_pool import ConnectionPool, PoolTimeout
 except ImportError as error:
-    raise ImportError("a store in PostgreSQL needs psycopg: pip install 'psycopg[binary,pool]'.") from error
+    raise ImportError("a collection in PostgreSQL needs psycopg: pip install 'psycopg[binary,pool]'.") from error
 
 OLDEST = 140000  # the first version with bit_count
 PATIENCE = 10  # seconds to connect, unless the connection string says otherwise
@@ -41,7 +41,6 @@ SIGNATURE, END = b"PGCOPY\n\xff\r\n\0" + bytes(8), b"\xff\xff"  # of rows: no fl
 READING, WRITING = IsolationLevel.REPEATABLE_READ, IsolationLevel.READ_COMMITTED
 
 Octets: TypeAlias = NDArray[np.uint8]
-Progress: TypeAlias = Callable[[int, int | None], None]
 
 # The pool's remarks on lost connections are for whoever has set up logging; errors tell everybody else.
 logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
@@ -52,7 +51,7 @@ class StoreError(RuntimeError):
 
 
 class UnknownStoreError(StoreError):
-    """There is no store of that name."""
+    """There is nothing of that name."""
 
 
 class KnownError(StoreError):
@@ -68,7 +67,6 @@ class NoServerError(ConnectionError):
 
 
 LOST = (errors.AdminShutdown, errors.CrashShutdown, errors.IdleSessionTimeout)
-REFUSED = (psycopg.ProgrammingError, psycopg.DataError)
 # What is raised for an error of the database, and its words; the first that fits.
 ERRORS: tuple[tuple[Any, type[Exception], str], ...] = (
     (
@@ -78,39 +76,52 @@ ERRORS: tuple[tuple[Any, type[Exception], str], ...] = (
     ),
     ((errors.UniqueViolation, errors.DuplicateTable), KnownError, "{told}"),
     (errors.InsufficientPrivilege, PermissionError, "the database does not allow this: {told}."),
-    (errors.UndefinedTable, UnknownStoreError, "there is no store {name!r}: {told}; gphash store load makes one."),
-    (REFUSED, ValueError, "{told}"),
+    (
+        (errors.UndefinedTable, errors.InvalidSchemaName),
+        UnknownStoreError,
+        "there is no collection {name!r} in the database: {told}; gphash store copies one into it.",
+    ),
+    ((psycopg.ProgrammingError, psycopg.DataError), ValueError, "PostgreSQL refuses this: {told}."),
     (LOST, ConnectionError, "the connection to PostgreSQL was lost: {told}."),
     (psycopg.Error, StoreError, "PostgreSQL cannot do this: {told}."),
 )
 # The same where a condition may be at fault.
 CONDITION_ERRORS: tuple[tuple[Any, type[Exception], str], ...] = (
-    (
-        errors.UndefinedTable,
-        StoreError,
-        "there is no store {name!r}, or no table {table!r} for where={where!r}: {told}.",
-    ),
-    (REFUSED, ValueError, "where={where!r}, on table={table!r} with key={key!r}, is refused: {told}."),
+    (psycopg.DataError, ValueError, "where={where!r} is no condition that can be asked: {told}."),
 )
 
 
 class Server:
     """Connections to one database, which wait so many seconds for somebody else's lock.
 
-    A connection string of "" means what the environment says. Errors say what they are `about`.
+    A connection string of "" means what the environment says. Errors name the `name` of what is asked for.
     """
 
-    def __init__(self, conninfo: Any, lock_timeout: Any, **about: str) -> None:
+    def __init__(self, conninfo: Any, lock_timeout: Any, name: str) -> None:
         if not isinstance(conninfo, str):
             raise ValueError(f"conninfo is of type {type(conninfo).__name__}; give a connection string.")
         if isinstance(lock_timeout, bool) or not isinstance(lock_timeout, int | float) or not 0 < lock_timeout < 1e6:
             raise ValueError(f"lock_timeout={lock_timeout!r}; give seconds, more than 0.")
         self._lock_timeout = float(lock_timeout)
-        self._about = about
+        self._name = name
         self._conninfo = conninfo
         self._pool: ConnectionPool[Any] | None = None
         self._owner = os.getpid()
         self._opening = threading.Lock()
+        self._own = threading.local()
+
+    @contextlib.contextmanager
+    def moment(self) -> Iterator[None]:
+        """All that this thread reads meanwhile, on whatever it calls a connection, is of one moment."""
+        if getattr(self._own, "connection", None) is not None:
+            yield
+            return
+        with self.connection(READING) as connection:
+            self._own.connection = connection
+            try:
+                yield
+            finally:
+                self._own.connection = None
 
     @contextlib.contextmanager
     def connection(self, level: IsolationLevel | None = None, where: str | None = None) -> Iterator[Connection[Any]]:
@@ -118,7 +129,11 @@ class Server:
 
         Errors of the database come in words of this package; a condition may be at fault.
         """
+        shared = None if level is WRITING else getattr(self._own, "connection", None)
         try:
+            if shared is not None:
+                yield shared
+                return
             with self._opened().connection() as connection:
                 if level is None:
                     yield connection
@@ -128,14 +143,14 @@ class Server:
                         yield connection
         except PoolTimeout:
             self._reach()  # which says why, if no server answers
-            raise StoreError(f"all {MOST} connections of this store are in use; ask with fewer threads.") from None
+            raise StoreError(f"all {MOST} connections are in use; ask with fewer threads.") from None
         except psycopg.Error as error:
             known = ERRORS if where is None else (*CONDITION_ERRORS, *ERRORS)
             # The server's own errors have a class each; this one comes from the client's side of the connection.
             kind = errors.AdminShutdown if type(error) is psycopg.OperationalError else type(error)
             made, text = next((made, text) for kinds, made, text in known if issubclass(kind, kinds))
-            told = text.format(told=_first_line(error), where=where, lock_timeout=self._lock_timeout, **self._about)
-            raise made(told) from error
+            told = _first_line(error)
+            raise made(text.format(told=told, where=where, lock_timeout=self._lock_timeout, name=self._name)) from error
 
     def close(self) -> None:
         """Close all connections; the next one that is asked for is opened again."""
@@ -179,7 +194,7 @@ class Server:
         except psycopg.OperationalError as error:
             raise NoServerError(f"PostgreSQL cannot be reached: {_first_line(error)}.") from None
         if version < OLDEST:
-            raise StoreError(f"the server is PostgreSQL {version // 10000}; a store needs 14 or newer.")
+            raise StoreError(f"the server is PostgreSQL {version // 10000}; 14 or newer is needed.")
         return max(patience, 1)
 
     def _configure(self, connection: Connection[Any]) -> None:
@@ -229,14 +244,11 @@ def packed_of(found: NDArray[Any] | None, n_bits: int) -> Octets:
     return engines.from_bigint(found, n_bits) if n_bits <= WORD else np.ascontiguousarray(found)
 
 
-def rows(columns: tuple[NDArray[Any], ...], progress: Progress | None) -> Iterator[bytes]:
-    """Rows of COPY from elements of their columns; `progress` hears how many have gone, and how many there are."""
-    n = len(columns[0])
+def rows(columns: tuple[NDArray[Any], ...]) -> Iterator[bytes]:
+    """Rows of COPY from elements of their columns."""
     yield SIGNATURE
-    for start in range(0, n, ROWS):
+    for start in range(0, len(columns[0]), ROWS):
         yield _sized([column[start : start + ROWS] for column in columns], [("count", ">i2")])
-        if progress is not None:
-            progress(min(start + ROWS, n), n)
     yield END
 
 

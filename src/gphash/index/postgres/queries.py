@@ -20,7 +20,7 @@ from gphash.index.contents import Allowed, Filter, Where, resolve
 from gphash.index.engines import WORD
 from gphash.index.postgres import database
 from gphash.index.postgres import relations as sql
-from gphash.index.postgres.database import Octets, Progress
+from gphash.index.postgres.database import Octets
 from gphash.index.postgres.relations import View
 
 PAGE = 1 << 20  # rows of a statement
@@ -29,6 +29,7 @@ CLUSTERED = 4  # times as many codes share a part with a query as would if codes
 WORTH = 8  # codes read in order take as long as one that is looked up
 SHARED = 4  # items a code, from which on codes are read rather than items
 LEAST, SHARE, MOST = 64, 64, 1 << 13  # codes probed for an expected distance: at least, one in so many, at most
+FEW = 20_000  # items that pass a condition, up to which they are read, and ranked here
 BATCH, GROWTH = 64, 8  # codes that are probed before the first look at what they hold, and how many times as many next
 
 Numbers: TypeAlias = NDArray[np.int64]
@@ -54,6 +55,26 @@ class Sizes(NamedTuple):
 def items(view: View) -> tuple[Octets, Numbers]:
     """All items that pass the condition, ids ascending."""
     return _in_order(view, *_pages(view, sql.READ_ITEMS, FIRST))
+
+
+def few(view: View) -> tuple[Octets, Numbers] | None:
+    """The items that pass the condition, numbers ascending, if they are few."""
+    if passing(view) > FEW:
+        return None
+    ((numbers, codes),) = view.rows(sql.READ_FEW, most=FEW + 1)
+    # What the server expects may be wrong.
+    return None if numbers is not None and len(numbers) > FEW else _in_order(view, numbers, codes)
+
+
+def passing(view: View) -> int:
+    """About how many items pass the condition, as the server expects."""
+    ((((plan, *_),),),) = ([row] for row in view.rows(sql.EXPLAIN))
+    return int(plan["Plan"]["Plan Rows"])
+
+
+def fullest(view: View, n: int) -> Octets:
+    """The codes that most items have, packed."""
+    return database.packed_of(view.rows(sql.FULLEST, n=n)[0][0], view.n_bits)
 
 
 def some(view: View, ids: Numbers, template: str = sql.READ_SOME) -> tuple[Octets, Numbers]:
@@ -98,11 +119,11 @@ def _pages(view: View, template: str, first: int | str) -> list[NDArray[Any]]:
 # Searching
 
 
-def nearest(view: View, known: Sizes, query: Octets, k: int) -> Rows:
-    """What holds the k nearest items of a packed query, [bytes]."""
+def nearest(view: View, known: Sizes, query: Octets, k: int, among: int) -> Rows:
+    """What holds the k nearest items of a packed query, [bytes], which are about `among` if all items pass."""
     if not k:
         return []
-    for radius in steps(view.n_bits, known, k):
+    for radius in steps(view.n_bits, known, among):
         found = _looked_up(view, query, radius, k)
         if _n_ids(found) >= k:
             return found
@@ -279,13 +300,16 @@ def _cheapest(mode: Octets, weights: Numbers, n: int) -> tuple[Octets, Numbers]:
 # Changing, each within the transaction that the connection is in
 
 
-def create(view: View, model: str | None, packed: Octets, ids: Numbers, progress: Progress | None) -> None:
-    """Make the tables with items, ids ascending, and all indexes; `progress` hears of rows sent and in all."""
-    for template in sql.CREATE:
+def create(view: View, model: str | None, columns: str = "") -> None:
+    """Make empty tables; `columns` is what items have beside number and code, each of them after a comma."""
+    for template in (*sql.CREATE, f"{sql.CREATE_ITEMS}{columns})"):
         view.rows(template)
     view.rows(sql.WRITE_META, version=sql.VERSION, n_bits=view.n_bits, model=model)
-    view.copy(sql.LOAD_ITEMS, database.rows((ids, database.elements(packed, view.n_bits)), progress))
-    view.copy(sql.LOAD_CODES, database.rows(_counted(packed, view.n_bits), progress))
+
+
+def finish(view: View, packed: Octets) -> None:
+    """Count the codes of all items that tables have been filled with, and make keys and indexes."""
+    view.copy(sql.LOAD_CODES, database.rows(_counted(packed, view.n_bits)))
     for template in sql.indexes(view.n_bits):
         view.rows(template)
 
@@ -296,10 +320,14 @@ def refuse_known(view: View, ids: Numbers) -> None:
     checks.refuse_known(ids, np.isin(ids, [] if known is None else known))
 
 
-def add(view: View, packed: Octets, ids: Numbers) -> None:
-    """Add items whose ids are new, and count them."""
+def load(view: View, packed: Octets, ids: Numbers, template: str = sql.COPY) -> None:
+    """Send items that have no other columns, in the order of their ids."""
     order = np.argsort(ids)
-    view.copy(sql.COPY, database.rows((ids[order], database.elements(packed[order], view.n_bits)), None))
+    view.copy(template, database.rows((ids[order], database.elements(packed[order], view.n_bits))))
+
+
+def count(view: View, packed: Octets) -> None:
+    """Count the codes of items that have been added."""
     codes, sizes = _counted(packed, view.n_bits)
     view.rows(sql.COUNT_UP, codes=codes, sizes=sizes)
 

@@ -1,21 +1,30 @@
-// The page of the service: search by a picture or by an item, and look into the buckets.
+// The page of the service: search by an item, a picture or a vector, and look into the buckets.
 // The address after # is the state; everything on show follows from it and from the service's answers. Text of the
-// collection (labels, names) goes in by textContent only, and styles by CSSOM, as the content security policy asks.
+// collection (labels, titles, names) goes in by textContent only, and styles by CSSOM, as the content security policy
+// asks.
 
-const DEFAULTS = { view: "search", id: null, upload: null, k: 20, ranking: "hamming", radius: null, label: null };
+import { count, draw, Failure, fetchJson, find, grouped, hasToken, make, request } from "./service.js";
+
+const DEFAULTS = {
+  view: "search",
+  key: null,
+  upload: null,
+  k: 20,
+  ranking: "hamming",
+  radius: null,
+  label: null,
+  where: null,
+};
 const SURE = 0.5; // |2P − 1| below which a bit of the query counts as unsure: P between 0.25 and 0.75
 const CRISP = 64; // pictures narrower than this are scaled without smoothing
 const SHOWN_SHARES = 4; // labels of a bucket that are named; the rest is counted
 const KEPT_UPLOADS = 12;
 const KEPT_PICTURES = 600;
-const TOKEN = "gphash-token";
+const TOLD = ["title", "text", "link", "name"]; // values of an item that have a place of their own
 
-const find = (id) => document.getElementById(id);
 const grid = find("grid");
-const numbers = new Intl.NumberFormat("en-GB");
-const count = (n, one, many = `${one}s`) => `${numbers.format(n)} ${n === 1 ? one : many}`;
 const percent = (share) => (share > 0 && share < 0.01 ? "<1 %" : `${Math.round(100 * share)} %`);
-const milliseconds = (time) => (time < 10 ? time.toFixed(1) : numbers.format(Math.round(time)));
+const milliseconds = (time) => (time < 10 ? time.toFixed(1) : grouped(Math.round(time)));
 
 let collection = null; // what GET /collection said
 let state = { ...DEFAULTS };
@@ -24,37 +33,8 @@ let answer = null; // that answer
 let searching = null; // AbortController of the search under way
 let bucketing = null;
 let bucketsShown = false;
-const uploads = new Map(); // number -> { file, name, url }
+const uploads = new Map(); // number -> { file, name, url }, or { features, name }
 let lastUpload = 0;
-
-// ---- Elements
-
-function make(tag, properties = {}, ...children) {
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(properties)) {
-    if (name === "text") element.textContent = value;
-    else if (value === true) element.setAttribute(name, "");
-    else if (value !== false && value !== null && value !== undefined) element.setAttribute(name, value);
-  }
-  element.append(...children);
-  return element;
-}
-
-function draw(width, height, paths, properties = {}) {
-  const space = "http://www.w3.org/2000/svg";
-  const svg = document.createElementNS(space, "svg");
-  svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
-  svg.setAttribute("aria-hidden", "true");
-  for (const [name, value] of Object.entries(properties)) svg.setAttribute(name, value);
-  for (const [kind, d] of Object.entries(paths)) {
-    if (!d) continue;
-    const path = document.createElementNS(space, "path");
-    path.setAttribute("class", kind);
-    path.setAttribute("d", d);
-    svg.append(path);
-  }
-  return svg;
-}
 
 // ---- Address
 
@@ -65,16 +45,20 @@ function parse(hash) {
     return /^-?\d{1,16}$/.test(text) && Number(text) >= least ? Math.min(Number(text), most) : DEFAULTS[name];
   };
   const upload = whole("upload", 1, Infinity);
+  const key = given.get("key") || null;
   return {
     view: given.get("view") === "buckets" ? "buckets" : "search",
-    id: upload === null ? whole("id", -Infinity, Infinity) : null,
+    key: upload === null && isKey(key) ? key : null,
     upload,
     k: whole("k", 1, collection?.limits.k ?? 1000),
     ranking: given.get("ranking") === "expected" ? "expected" : "hamming",
     radius: whole("radius", 0, Infinity),
     label: given.get("label") || null,
+    where: given.get("where") || null,
   };
 }
+
+const isKey = (text) => text !== null && (collection?.keys === "text" || /^-?\d{1,19}$/.test(text));
 
 function address(changes) {
   const next = { ...state, ...changes };
@@ -84,84 +68,14 @@ function address(changes) {
 }
 
 const searchOf = (some) => address({ ...some, view: "search" });
-const byItem = (id) => address({ id, upload: null, view: "search" });
+const byItem = (key) => address({ key: String(key), upload: null, view: "search" });
+const pictureOf = (key) => `pictures/${encodeURIComponent(key)}`;
 
 function go(changes, { replace = false } = {}) {
   const target = address({ ...pending, ...changes });
   if (replace) history.replaceState(null, "", target);
   else if (target !== address({})) history.pushState(null, "", target);
   return follow();
-}
-
-// ---- Requests
-
-class Failure extends Error {
-  constructor(message, status = 0) {
-    super(message);
-    this.status = status;
-  }
-  get mayPass() {
-    return [0, 408, 429].includes(this.status) || this.status >= 500;
-  }
-}
-
-async function request(path, options = {}) {
-  for (;;) {
-    const token = sessionStorage.getItem(TOKEN);
-    const headers = { Accept: "application/json", ...options.headers };
-    if (token) headers.Authorization = `Bearer ${token}`;
-    let response;
-    try {
-      response = await fetch(path, { ...options, headers });
-    } catch (error) {
-      if (error.name === "AbortError") throw error;
-      throw new Failure("The service does not answer. Is it still running, and is the network there?");
-    }
-    if (response.ok) return response;
-    const failure = await reasonOf(response);
-    if (response.status !== 401) throw failure;
-    const changed = sessionStorage.getItem(TOKEN) !== token;
-    if (!changed && !(await askToken(token !== null))) throw failure;
-  }
-}
-
-async function reasonOf(response) {
-  let message = `${response.status} ${response.statusText}`.trim();
-  try {
-    message = (await response.json()).error.message || message;
-  } catch {
-    // Not this service's own words, such as a proxy's page: the status has to do.
-  }
-  return new Failure(message, response.status);
-}
-
-const fetchJson = async (path, options) => (await request(path, options)).json();
-
-let asking = null; // one dialog for all requests that wait for a token
-
-function askToken(refused) {
-  asking ??= new Promise((resolve) => {
-    const dialog = find("token-dialog");
-    const input = find("token");
-    input.value = "";
-    find("token-text").textContent = refused
-      ? "That token was refused. Give another one."
-      : "This service answers only with a token. It is kept until this tab is closed.";
-    find("token-form").onsubmit = (event) => {
-      event.preventDefault();
-      if (!input.value.trim()) return;
-      sessionStorage.setItem(TOKEN, input.value.trim());
-      dialog.close("given");
-    };
-    dialog.onclose = () => {
-      asking = null;
-      resolve(dialog.returnValue === "given");
-    };
-    dialog.returnValue = "";
-    dialog.showModal();
-    input.focus();
-  });
-  return asking;
 }
 
 function showError(error, retry = null) {
@@ -195,20 +109,20 @@ async function busy(work) {
 
 // ---- Pictures
 
-const blobs = new Map(); // id -> promise of an object URL; only with a token, as <img> sends none
+const blobs = new Map(); // key -> promise of an object URL; only with a token, as <img> sends none
 
-function blobOf(id) {
-  if (!blobs.has(id)) {
-    const fetched = request(`items/${id}/image`).then(async (response) => URL.createObjectURL(await response.blob()));
-    blobs.set(id, fetched);
-    fetched.catch(() => blobs.delete(id));
+function blobOf(key) {
+  if (!blobs.has(key)) {
+    const fetched = request(pictureOf(key)).then(async (response) => URL.createObjectURL(await response.blob()));
+    blobs.set(key, fetched);
+    fetched.catch(() => blobs.delete(key));
     if (blobs.size > KEPT_PICTURES) {
       const [oldest, url] = blobs.entries().next().value;
       blobs.delete(oldest);
       url.then(URL.revokeObjectURL, () => {});
     }
   }
-  return blobs.get(id);
+  return blobs.get(key);
 }
 
 const nearby = new IntersectionObserver(
@@ -216,7 +130,7 @@ const nearby = new IntersectionObserver(
     for (const { isIntersecting, target } of entries) {
       if (!isIntersecting) continue;
       nearby.unobserve(target);
-      blobOf(Number(target.dataset.id)).then(
+      blobOf(target.dataset.key).then(
         (url) => (target.src = url),
         () => target.dispatchEvent(new Event("error")),
       );
@@ -225,39 +139,61 @@ const nearby = new IntersectionObserver(
   { rootMargin: "300px" },
 );
 
-/** A square with the picture, or with the bits as a pattern if there is none or it does not load. */
-function frame(source, bits, alt) {
+/** A square with the picture at an address or of a key, or with words if there is none or it does not load. */
+function frame({ url = null, key = null }, words, alt = "") {
   const square = make("div", { class: "frame" });
-  const instead = () => square.querySelector("img, svg")?.replaceWith(pattern(bits));
-  if (source === null) {
-    square.append(pattern(bits));
+  const instead = () => make("span", { class: "hint", text: words });
+  if (url === null && key === null) {
+    square.append(instead());
     return square;
   }
   const image = make("img", { alt, draggable: "false", decoding: "async" });
   image.addEventListener("load", () => image.classList.toggle("crisp", image.naturalWidth < CRISP));
-  image.addEventListener("error", instead);
+  image.addEventListener("error", () => image.replaceWith(instead()));
   square.append(image);
-  if (typeof source === "string") {
-    image.src = source;
-  } else if (sessionStorage.getItem(TOKEN)) {
-    image.dataset.id = source;
+  if (url !== null) {
+    image.src = url;
+  } else if (hasToken()) {
+    image.dataset.key = key;
     nearby.observe(image);
   } else {
     image.loading = "lazy";
-    image.src = `items/${source}/image`;
+    image.src = pictureOf(key);
   }
   return square;
 }
 
-function pattern(bits) {
-  if (!bits) return make("span", { class: "hint", text: "no picture" });
-  const side = Math.ceil(Math.sqrt(bits.length));
-  const paths = { "zero-bits": "", "one-bits": "" };
-  [...bits].forEach((bit, i) => {
-    const corner = `M${(i % side) + 0.06} ${Math.floor(i / side) + 0.06}`;
-    paths[bit === "1" ? "one-bits" : "zero-bits"] += `${corner}h.88v.88h-.88z`;
-  });
-  return draw(side, side, paths);
+// ---- Items
+
+/** What an item is called, and what more is said of it: by its title, its labels, its file, or its key. */
+function namesOf({ key, labels, values }) {
+  const names = [values.title, labels.join(", "), values.name, key === null ? null : `item ${key}`].filter(Boolean);
+  return [...new Set(names)].map(String);
+}
+
+/** A link to elsewhere, in a window that cannot reach this one; what is no address of the web is only text. */
+function linkOf(text) {
+  let url = null;
+  try {
+    url = new URL(text);
+  } catch {
+    // shown as it is
+  }
+  if (!url || !["http:", "https:"].includes(url.protocol)) return make("span", { class: "link", text });
+  const shown = text.replace(/^https?:\/\//, "").replace(/\/$/, "");
+  return make("a", { class: "link", href: url.href, target: "_blank", rel: "noopener noreferrer", text: shown });
+}
+
+function columnsOf(values) {
+  return Object.entries(values).filter(([name]) => !TOLD.includes(name));
+}
+
+/** Further columns, as a list of names and values. */
+function tableOf(values) {
+  const rows = columnsOf(values).map(([name, value]) =>
+    make("div", {}, make("dt", { text: name }), make("dd", { text: typeof value === "number" ? String(value) : value })),
+  );
+  return rows.length ? [make("dl", { class: "columns" }, ...rows)] : [];
 }
 
 // ---- Codes
@@ -359,7 +295,7 @@ async function search() {
     waiting(false);
     return;
   }
-  if (state.id === null && state.upload === null) {
+  if (state.key === null && state.upload === null) {
     shown = wanted;
     clearSearch();
     await welcome();
@@ -369,13 +305,13 @@ async function search() {
   if (state.upload !== null && !upload) {
     shown = wanted;
     clearSearch();
-    say("The picture of this address was given in another tab or before a reload. Give it again.");
+    say("The picture or vector of this address was given in another tab or before a reload. Give it again.");
     return;
   }
   const control = (searching = new AbortController());
   waiting(true);
   try {
-    const found = await busy(() => ask(upload?.file ?? null, control.signal));
+    const found = await busy(() => ask(upload ?? null, control.signal));
     if (control.signal.aborted) return;
     hideError();
     const before = shown;
@@ -386,7 +322,9 @@ async function search() {
     if (control.signal.aborted) return;
     shown = null;
     clearSearch();
-    say("Nothing to show: the search failed.");
+    const faulty = error.argument === "where";
+    say(faulty ? "Nothing to show: the condition cannot be asked." : "Nothing to show: the search failed.");
+    find("where").toggleAttribute("aria-invalid", faulty);
     showError(error, follow);
   } finally {
     if (searching === control) {
@@ -398,23 +336,27 @@ async function search() {
 
 function queryOf(hash) {
   const given = new URLSearchParams(hash.slice(1));
-  return `${given.get("id")} ${given.get("upload")}`;
+  return `${given.get("key")} ${given.get("upload")}`;
 }
 
-function ask(file, signal) {
-  const { k, ranking, radius, label } = state;
-  if (!file) {
-    const body = JSON.stringify({ id: state.id, k, ranking, radius, label });
-    return fetchJson("search", { method: "POST", headers: { "Content-Type": "application/json" }, body, signal });
+/** Search by what was given, a picture or a vector, or by the item of the state. */
+function ask(given, signal) {
+  const { k, ranking, radius, label, where } = state;
+  const options = { k, ranking, radius, label, where, ties: true };
+  if (given?.file) {
+    const body = new FormData();
+    body.append("picture", given.file, given.file.name || "picture");
+    for (const [name, value] of Object.entries(options)) if (value !== null) body.append(name, value);
+    return fetchJson("search", { method: "POST", body, signal });
   }
-  const body = new FormData();
-  body.append("picture", file, file.name || "picture");
-  for (const [name, value] of Object.entries({ k, ranking, radius, label })) if (value !== null) body.append(name, value);
-  return fetchJson("search", { method: "POST", body, signal });
+  // Digits stay digits: a number could not hold all of them.
+  const key = collection.keys === "integer" ? state.key : JSON.stringify(state.key);
+  const query = given ? `"features":${JSON.stringify(given.features)}` : `"key":${key}`;
+  const body = `{${query},${JSON.stringify(options).slice(1)}`;
+  return fetchJson("search", { method: "POST", headers: { "Content-Type": "application/json" }, body, signal });
 }
 
-/** Search by a file; it becomes the state only once the service has taken it. */
-async function give(file) {
+function giveFile(file) {
   hideError();
   const most = collection?.limits.body_bytes;
   if (!collection?.upload) {
@@ -426,14 +368,32 @@ async function give(file) {
     showError(new Failure(`The picture has ${mega(file.size)}; this service takes up to ${mega(most)}.`));
     return;
   }
+  give({ file, name: file.name || "pasted picture" });
+}
+
+/** Numbers that are separated by commas or spaces, as many as the model takes. */
+function giveVector(text) {
+  const features = text.split(/[\s,;[\]()]+/).filter(Boolean).map(Number);
+  const wanted = collection.n_features;
+  const fault = features.some((number) => !Number.isFinite(number))
+    ? "There is something that is no number."
+    : features.length !== wanted && `There ${features.length === 1 ? "is" : "are"} ${count(features.length, "number")}; give ${grouped(wanted)}.`;
+  find("vector-fault").textContent = fault || "";
+  find("vector").toggleAttribute("aria-invalid", Boolean(fault));
+  if (!fault) give({ features, name: `vector of ${count(wanted, "number")}` });
+}
+
+/** Search by a picture or a vector; it becomes the state only once the service has taken it. */
+async function give(given) {
+  hideError();
   searching?.abort();
   const control = (searching = new AbortController());
   waiting(true);
   try {
-    const found = await busy(() => ask(file, control.signal));
+    const found = await busy(() => ask(given, control.signal));
     if (control.signal.aborted) return;
-    const number = keep(file);
-    history.pushState(null, "", address({ id: null, upload: number, view: "search" }));
+    const number = keep(given);
+    history.pushState(null, "", address({ key: null, upload: number, view: "search" }));
     state = parse(location.hash);
     shown = searchOf({});
     show(found, uploads.get(number));
@@ -441,11 +401,11 @@ async function give(file) {
     window.scrollTo(0, 0);
   } catch (error) {
     if (control.signal.aborted) return;
-    if (!grid.querySelector("a")) {
+    if (!cards().length) {
       shown = null; // the outlines took the place of what was said there
       await follow();
     }
-    showError(error, () => give(file));
+    showError(error, () => give(given));
   } finally {
     if (searching === control) {
       searching = null;
@@ -454,12 +414,12 @@ async function give(file) {
   }
 }
 
-function keep(file) {
+function keep(given) {
   lastUpload += 1;
-  uploads.set(lastUpload, { file, name: file.name || "pasted picture", url: URL.createObjectURL(file) });
+  uploads.set(lastUpload, { ...given, url: given.file ? URL.createObjectURL(given.file) : null });
   if (uploads.size > KEPT_UPLOADS) {
     const [oldest, { url }] = uploads.entries().next().value;
-    URL.revokeObjectURL(url);
+    if (url) URL.revokeObjectURL(url);
     uploads.delete(oldest);
   }
   return lastUpload;
@@ -468,8 +428,8 @@ function keep(file) {
 async function random() {
   hideError();
   try {
-    const item = await busy(() => fetchJson("items/random"));
-    await go({ id: item.id, upload: null, view: "search" });
+    const item = await busy(() => fetchJson("collection/random"));
+    await go({ key: String(item.key), upload: null, view: "search" });
   } catch (error) {
     showError(error, random);
   }
@@ -478,18 +438,19 @@ async function random() {
 function waiting(on) {
   grid.setAttribute("aria-busy", String(on));
   if (!on) {
-    for (const item of grid.querySelectorAll(".skeleton")) item.remove();
+    if (grid.querySelector(".skeleton")) grid.replaceChildren();
   } else if (!grid.children.length) {
     find("empty").hidden = true;
-    grid.replaceChildren(...Array.from({ length: Math.min(state.k, 20) }, skeleton));
+    grid.replaceChildren(sectionOf(null, Array.from({ length: Math.min(state.k, 20) }, skeleton)));
     showKey(collection.probabilities);
     if (!answer) outlineCode();
   }
 }
 
 function skeleton() {
-  const card = make("div", { class: "card" }, make("div", { class: "frame" }), make("div", { class: "bar" }));
-  return make("li", { class: "skeleton", "aria-hidden": "true" }, card);
+  const bar = make("div", { class: "bar" });
+  const card = collection.pictures ? [make("div", { class: "frame" }), bar] : [bar];
+  return make("li", { class: "skeleton card", "aria-hidden": "true" }, ...card);
 }
 
 function clearSearch() {
@@ -498,10 +459,12 @@ function clearSearch() {
   grid.setAttribute("aria-busy", "false");
   find("precision").textContent = "";
   find("time").textContent = "";
-  find("key").hidden = true;
+  find("legend").hidden = true;
   find("query-picture").replaceChildren();
   find("query-label").textContent = "No query yet";
   find("query-origin").textContent = "choose one:";
+  find("query-about").replaceChildren();
+  find("query-more").hidden = true;
   showCode(null);
 }
 
@@ -514,55 +477,71 @@ async function welcome() {
   say(
     collection.upload
       ? "Pick, drop or paste a picture, or take a random item, to see what is nearest to it."
-      : "Take a random item to see what is nearest to it.",
+      : "Give the key of an item, or take a random one, to see what is nearest to it.",
   );
   const control = (searching = new AbortController());
   try {
     const { buckets } = await fetchJson("collection/buckets?n=8&samples=1", { signal: control.signal });
     if (control.signal.aborted) return;
-    const links = buckets
-      .filter((bucket) => bucket.ids.length)
-      .map((bucket) => sample(bucket.ids[0], bucket.bits));
-    if (links.length) find("empty").append(make("p", { text: "Or start from one of these:" }), make("div", { class: "starters" }, ...links));
+    const links = buckets.flatMap((bucket) => bucket.samples).map(sample);
+    if (links.length) find("empty").append(make("p", { text: "Or start from one of these:" }), make("div", { class: collection.pictures ? "starters" : "starters list" }, ...links));
     else say("This collection is empty.");
   } catch (error) {
     showError(error, follow);
   }
 }
 
-function sample(id, bits) {
-  const link = make("a", { href: byItem(id), draggable: "false", "aria-label": `Search by item ${id}` });
-  link.append(frame(collection.pictures ? id : null, bits, ""));
+/** An item to begin with: its picture, or its name. */
+function sample({ key, title, has_picture: pictured }) {
+  const name = title ?? `item ${key}`;
+  const link = make("a", { href: byItem(key), draggable: "false", title: name, "aria-label": `Search by ${name}` });
+  if (collection.pictures) link.append(frame({ key: pictured ? key : null }, name));
+  else link.textContent = name;
   return link;
 }
 
-function show(found, upload) {
+function show(found, given) {
   answer = found;
-  const { query, neighbours } = found;
-  const picture = upload ? upload.url : collection.pictures ? query.id : null;
-  const square = frame(picture, query.bits, upload ? "The picture given" : `Item ${query.id}`);
-  find("query-picture").replaceChildren(...square.childNodes);
-  find("query-label").textContent = query.labels.join(", ") || (upload ? "picture given" : "no label");
-  find("query-origin").textContent = upload ? upload.name : `item ${query.id}`;
+  const { query, hits } = found;
+  const [name, ...more] = given ? [given.name] : namesOf(query);
+  const picture = given ? { url: given.url } : { key: query.has_picture ? query.key : null };
+  find("query-picture").hidden = !collection.pictures && !given?.url;
+  find("query-picture").replaceChildren(...frame(picture, given ? "vector" : "no picture", name).childNodes);
+  find("query-label").textContent = given ? (given.file ? "picture given" : "vector given") : name;
+  find("query-origin").textContent = given ? given.name : `item ${query.key}`;
+  showAbout(query, more.filter((text) => text !== `item ${query.key}`));
   showCode(query);
 
   const hadFocus = grid.contains(document.activeElement);
-  grid.replaceChildren(...neighbours.map((neighbour, i) => make("li", {}, card(neighbour, i, found))));
-  if (hadFocus) (grid.querySelector("a") ?? find("main")).focus({ preventScroll: true });
+  grid.replaceChildren(...sections(found));
+  if (hadFocus) (cards()[0] ?? find("main")).focus({ preventScroll: true });
+  if (cards().length) cards()[0].tabIndex = 0;
   find("empty").hidden = true;
-  if (!neighbours.length) sayNone();
-  find("key").hidden = !neighbours.length;
-  if (neighbours.length) showKey(query.probabilities !== null);
+  if (!hits.length) sayNone();
+  find("legend").hidden = !hits.length;
+  if (hits.length) showKey(query.probabilities !== null);
   showSettings();
+  find("where").removeAttribute("aria-invalid");
   find("precision").textContent = verdict(found);
   const { encode, search: scan } = found.milliseconds;
   find("time").textContent =
     `${encode > 0 ? `encoded in ${milliseconds(encode)} ms, ` : ""}searched in ${milliseconds(scan)} ms`;
 }
 
+/** What is known of the query beside its name. */
+function showAbout({ values }, more) {
+  find("query-more").textContent = more.join(", ");
+  find("query-more").hidden = !more.length;
+  const about = [];
+  if (values.text) about.push(make("p", { class: "words", text: values.text }));
+  if (values.link) about.push(make("p", {}, linkOf(values.link)));
+  find("query-about").replaceChildren(...about, ...tableOf(values));
+}
+
 function sayNone() {
   const limits = [
     state.label !== null && `of “${state.label}”`,
+    state.where !== null && `with ${state.where}`,
     state.radius !== null && `within ${count(state.radius, "bit")}`,
   ].filter(Boolean);
   if (!limits.length) {
@@ -570,33 +549,98 @@ function sayNone() {
     return;
   }
   const button = make("button", { type: "button", text: "Remove the limits" });
-  button.addEventListener("click", () => go({ radius: null, label: null }, { replace: true }));
+  button.addEventListener("click", () => go({ radius: null, label: null, where: null }, { replace: true }));
   say(`No other item ${limits.join(" ")}.`, button);
 }
 
-function card(neighbour, i, { query, ranking }) {
-  const name = neighbour.labels.join(", ") || (collection.labels ? "no label" : `item ${neighbour.id}`);
-  const wrong = neighbour.relevant === false;
-  const distance = ranking === "expected" ? neighbour.distance.toFixed(2) : count(neighbour.distance, "bit");
+// ---- Hits
+
+const cards = () => [...grid.querySelectorAll("a.main")];
+const distanceOf = ({ distance }, ranking) => (ranking === "expected" ? distance.toFixed(2) : count(distance, "bit"));
+
+/** Hits that share a distance stand together, as nothing tells which of them is nearer; others stand in their order. */
+function sections(found) {
+  const { hits, ranking, ties } = found;
+  const runs = [];
+  for (const hit of hits) {
+    if (runs.at(-1)?.[0].distance === hit.distance) runs.at(-1).push(hit);
+    else runs.push([hit]);
+  }
+  const made = [];
+  const flush = (alone) => {
+    if (!alone.length) return;
+    const ends = [alone[0], alone.at(-1)].map((hit) => distanceOf(hit, ranking));
+    const title = alone.length === 1 ? `${ends[0]} away` : `${ends.join(" to ")} away, nearest first`;
+    made.push(sectionOf(title, alone.map((hit) => card(hit, 1, found))));
+  };
+  let alone = [];
+  runs.forEach((run, i) => {
+    const all = i === runs.length - 1 ? Math.max(ties ?? 0, run.length) : run.length;
+    if (all === 1) {
+      alone.push(run[0]);
+      return;
+    }
+    flush(alone);
+    alone = [];
+    made.push(sectionOf(tied(run, all, found), run.map((hit) => card(hit, all, found))));
+  });
+  flush(alone);
+  return made;
+}
+
+/** How many share a distance; the last ones may be more than are shown, and are counted up to the largest k. */
+function tied(run, all, { hits, ranking }) {
+  const counted = hits.length - run.length + all < collection.limits.k;
+  const many = `${counted ? "" : "at least "}${count(all, "item")}`;
+  const distance = distanceOf(run[0], ranking);
+  return run.length < all
+    ? `${grouped(run.length)} of ${many} that are ${distance} away, none nearer than another`
+    : `${many} are ${distance} away, none nearer than another`;
+}
+
+function sectionOf(title, items) {
+  const list = make("ul", { class: collection.pictures ? "cards" : "rows" }, ...items);
+  return make("section", {}, ...(title ? [make("h3", { text: title })] : []), list);
+}
+
+function card(hit, all, { query, ranking }) {
+  const [name, ...more] = namesOf(hit);
+  const wrong = hit.relevant === false;
+  const distance = distanceOf(hit, ranking);
   const mark = query.labels.length > 1 ? "other labels" : "other label";
-  const spoken = [`${i + 1}. ${name}`, wrong && mark, `distance ${distance}`, differing(neighbour.bits, query)];
+  const shared = all > 1 && `shared by ${count(all, "item")}`;
+  const spoken = [name, ...more, wrong && mark, `distance ${distance}`, shared, differing(hit.bits, query)];
+  const columns = columnsOf(hit.values).map(([column, value]) => `${column}: ${value}`);
   const link = make("a", {
-    class: `card${wrong ? " wrong" : ""}`,
-    href: byItem(neighbour.id),
+    class: "main",
+    href: byItem(hit.key),
     draggable: "false",
-    tabindex: i === 0 ? "0" : "-1",
-    "data-id": neighbour.id,
-    title: [`Item ${neighbour.id}: ${name}`, neighbour.name, differing(neighbour.bits, query)].filter(Boolean).join("\n"),
+    tabindex: "-1",
+    "data-key": hit.key,
+    title: [name, ...more, `item ${hit.key}`, ...columns, differing(hit.bits, query)].join("\n").slice(0, 1000),
     "aria-label": spoken.filter(Boolean).join(", "),
   });
-  const square = frame(neighbour.has_picture ? neighbour.id : null, neighbour.bits, "");
-  if (wrong) square.append(make("span", { class: "mark", text: `✕ ${mark}` }));
-  link.append(
-    square,
-    make("div", { class: "line" }, make("span", { class: "name", text: name }), make("span", { class: "distance", text: distance })),
-    strip(neighbour.bits, query),
-  );
-  return link;
+  const { text, link: elsewhere } = hit.values;
+  const head = make("div", { class: "line" }, make("span", { class: "name", text: name }), make("span", { class: "distance", text: distance }));
+  const badge = wrong ? [make("span", { class: "mark", text: `✕ ${mark}` })] : [];
+  if (collection.pictures) {
+    const square = frame({ key: hit.has_picture ? hit.key : null }, text ?? "no picture");
+    square.append(...badge);
+    link.append(square, head);
+  } else {
+    link.append(head);
+  }
+  const item = make("li", { class: `card${wrong ? " wrong" : ""}` }, link);
+  const lines = more.filter((one) => one !== `item ${hit.key}` || !collection.pictures);
+  if (lines.length || (badge.length && !collection.pictures)) {
+    const told = lines.map((one) => make("span", { text: one }));
+    item.append(make("p", { class: "more" }, ...told, ...(collection.pictures ? [] : badge)));
+  }
+  if (text && (hit.has_picture || !collection.pictures)) item.append(make("p", { class: "words", text }));
+  if (!collection.pictures) item.append(...tableOf(hit.values));
+  if (elsewhere) item.append(linkOf(elsewhere));
+  item.append(strip(hit.bits, query));
+  return item;
 }
 
 function showKey(probabilities) {
@@ -604,27 +648,27 @@ function showKey(probabilities) {
   const diamond = "M.5 .06l.44 .44l-.44 .44l-.44 -.44z";
   const entries = [entry("same-one", "M.3 .3h.4v.4h-.4z", "bit as the query’s"), entry("differs", diamond, "differs")];
   if (probabilities) entries.push(entry("differs-unsure", diamond, "differs, where the query is unsure"));
-  find("key").replaceChildren(...entries);
-  find("key").hidden = false;
+  find("legend").replaceChildren(...entries);
+  find("legend").hidden = false;
 }
 
-function verdict({ query, neighbours, precision }) {
-  const judged = neighbours.filter((neighbour) => neighbour.relevant !== null);
+function verdict({ query, hits, precision }) {
+  const judged = hits.filter((hit) => hit.relevant !== null);
   if (precision !== null && judged.length) {
-    const right = judged.filter((neighbour) => neighbour.relevant).length;
+    const right = judged.filter((hit) => hit.relevant).length;
     return `${right} of ${judged.length} share ${query.labels.length > 1 ? "a" : "the"} label`;
   }
   const tally = new Map();
-  for (const { labels } of neighbours) for (const name of labels) tally.set(name, (tally.get(name) ?? 0) + 1);
+  for (const { labels } of hits) for (const name of labels) tally.set(name, (tally.get(name) ?? 0) + 1);
   const order = [...tally].sort((a, b) => b[1] - a[1]).slice(0, 3);
-  if (!order.length) return neighbours.length ? `${count(neighbours.length, "neighbour")}` : "";
-  return `Of ${neighbours.length}: ${order.map(([name, n]) => `${n} “${name}”`).join(", ")}`;
+  if (!order.length) return hits.length ? count(hits.length, "neighbour") : "";
+  return `Of ${hits.length}: ${order.map(([name, n]) => `${n} “${name}”`).join(", ")}`;
 }
 
 // ---- Settings
 
 function showSettings() {
-  const { k, ranking, radius, label } = state;
+  const { k, ranking, radius, label, where } = state;
   find("by-hamming").checked = ranking === "hamming";
   find("by-expected").checked = ranking === "expected";
   find("by-expected").disabled = !mayExpect();
@@ -638,10 +682,10 @@ function showSettings() {
     count(k, "neighbour"),
     radius !== null && `radius ${radius}`,
     label,
+    where,
   ].filter(Boolean).join(", ");
-  for (const [id, value] of [["k", k], ["k-range", k], ["radius", radius ?? ""], ["label", label ?? ""]]) {
-    if (find(id).value !== String(value)) find(id).value = value;
-  }
+  const fields = { k, "k-range": k, radius: radius ?? "", label: label ?? "", where: where ?? "" };
+  for (const [id, value] of Object.entries(fields)) if (find(id).value !== String(value)) find(id).value = value;
 }
 
 // A slider moves many times before it rests: its changes wait, and go along with whatever comes first.
@@ -661,7 +705,12 @@ function listenToSettings() {
     find(to).value = k;
     settle({ k });
   };
-  find("settings").addEventListener("submit", (event) => event.preventDefault());
+  const narrow = () => go({ where: find("where").value.trim() || null }, { replace: true });
+  find("settings").addEventListener("submit", (event) => {
+    event.preventDefault();
+    narrow();
+  });
+  find("where").addEventListener("change", narrow);
   find("k-range").addEventListener("input", () => setK("k-range", "k"));
   find("k").addEventListener("input", () => setK("k", "k-range"));
   find("k").addEventListener("change", () => find("k").checkValidity() || showSettings());
@@ -713,14 +762,14 @@ async function showBuckets() {
   }
 }
 
-function bucketCard({ bits, size, ids, labels }, largest) {
+function bucketCard({ bits, size, samples, labels }, largest) {
   const bar = make("i");
   bar.style.width = `${(100 * size) / largest}%`;
   const item = make("li", { class: "bucket" });
   item.append(
     make("div", { class: "size" }, make("div", { class: "track", "aria-hidden": "true" }, bar), make("span", { text: count(size, "item") })),
     make("p", { class: "code", text: bits.replace(/(.{8})(?=.)/g, "$1 "), title: "The code of this bucket" }),
-    make("div", { class: "samples" }, ...ids.map((id) => sample(id, bits))),
+    make("div", { class: collection.pictures ? "samples" : "names" }, ...samples.map(sample)),
     ...shares(labels, size),
   );
   return item;
@@ -767,6 +816,7 @@ async function follow() {
   state = parse(location.hash);
   showView();
   showSettings();
+  if (state.key !== null) find("key").value = state.key;
   if (state.view === "buckets") await showBuckets();
   else await search();
 }
@@ -774,21 +824,27 @@ async function follow() {
 // ---- Keys, drop, paste
 
 function move(key) {
-  const cards = [...grid.querySelectorAll("a")];
-  const at = cards.indexOf(document.activeElement);
-  if (!cards.length) return false;
-  let next = 0;
-  if (at >= 0) {
-    const top = cards[0].getBoundingClientRect().top;
-    const columns = Math.max(1, cards.findIndex((one) => one.getBoundingClientRect().top > top + 1));
-    const wide = cards.at(-1).getBoundingClientRect().top <= top + 1 ? cards.length : columns;
-    next = at + { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -wide, ArrowDown: wide }[key];
-    if (next < 0 || next >= cards.length) return true;
-  }
-  for (const one of cards) one.tabIndex = -1;
-  cards[next].tabIndex = 0;
-  cards[next].focus();
+  const every = cards();
+  const at = every.indexOf(document.activeElement);
+  if (!every.length) return false;
+  const next = at < 0 ? every[0] : beside(every, at, key);
+  if (!next) return true;
+  for (const one of every) one.tabIndex = -1;
+  next.tabIndex = 0;
+  next.focus();
+  next.parentElement.scrollIntoView({ block: "nearest" });
   return true;
+}
+
+/** The card to the left or right in the order of the page, or the nearest one in the row above or below. */
+function beside(every, at, key) {
+  if (key === "ArrowLeft" || key === "ArrowRight") return every[at + (key === "ArrowLeft" ? -1 : 1)];
+  const boxes = every.map((one) => one.parentElement.getBoundingClientRect());
+  const way = key === "ArrowUp" ? -1 : 1;
+  const rest = boxes.map((box, i) => [way * (box.top - boxes[at].top), Math.abs(box.left - boxes[at].left), i]);
+  rest.sort((a, b) => a[0] - b[0] || a[1] - b[1]);
+  const row = rest.find(([down]) => down > 1);
+  return row && every[row[2]];
 }
 
 function moveBit(key) {
@@ -814,7 +870,7 @@ function press(event) {
   const { key, target } = event;
   if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]") || !collection) return;
   const arrow = key.startsWith("Arrow");
-  if (target.closest("select, input[type=number], input[type=password]")) return;
+  if (target.closest("select, textarea, input:not([type=radio], [type=range], [type=file])")) return;
   if (arrow && target.closest("input")) return;
   if (arrow && target.closest("#bits")) {
     event.preventDefault();
@@ -837,11 +893,22 @@ function listen() {
   find("random").addEventListener("click", random);
   find("file").addEventListener("change", () => {
     const [file] = find("file").files;
-    if (file) give(file);
+    if (file) giveFile(file);
     find("file").value = ""; // the same file may be picked again
   });
+  find("by-key").addEventListener("submit", (event) => {
+    event.preventDefault();
+    const key = collection.keys === "text" ? find("key").value : find("key").value.trim();
+    if (isKey(key) && key) go({ key, upload: null, view: "search" });
+    else showError(new Failure("The keys of this collection are whole numbers."));
+  });
+  find("by-vector").addEventListener("submit", (event) => {
+    event.preventDefault();
+    giveVector(find("vector").value);
+  });
   grid.addEventListener("focusin", ({ target }) => {
-    for (const one of grid.querySelectorAll("a[tabindex='0']")) one.tabIndex = -1;
+    if (!target.matches("a.main")) return;
+    for (const one of cards()) one.tabIndex = -1;
     target.tabIndex = 0;
   });
 
@@ -853,7 +920,7 @@ function listen() {
 
   addEventListener("paste", ({ clipboardData }) => {
     const [file] = clipboardData?.files ?? [];
-    if (file && !document.querySelector("dialog[open]")) give(file);
+    if (file && !document.querySelector("dialog[open]")) giveFile(file);
   });
   const carriesFiles = (event) => event.dataTransfer?.types.includes("Files");
   addEventListener("dragover", (event) => {
@@ -868,13 +935,12 @@ function listen() {
     find("drop").hidden = true;
     if (!carriesFiles(event)) return;
     event.preventDefault();
-    if (event.dataTransfer.files[0]) give(event.dataTransfer.files[0]);
+    if (event.dataTransfer.files[0]) giveFile(event.dataTransfer.files[0]);
   });
 
   find("alert-close").addEventListener("click", hideError);
   find("open-help").addEventListener("click", KEYS["?"]);
   find("close-help").addEventListener("click", () => find("help").close());
-  find("token-cancel").addEventListener("click", () => find("token-dialog").close());
 }
 
 // ---- Start
@@ -882,17 +948,34 @@ function listen() {
 function showCollection() {
   const { name, n_items: items, n_codes: codes, n_bits: bits, method, upload, classes, limits } = collection;
   find("name").textContent = name;
-  find("fact-items").textContent = numbers.format(items);
-  find("fact-codes").textContent = numbers.format(codes);
-  find("fact-bits").textContent = numbers.format(bits);
+  find("fact-items").textContent = grouped(items);
+  find("fact-codes").textContent = grouped(codes);
+  find("fact-bits").textContent = grouped(bits);
   find("fact-method").textContent = method;
   find("pick").hidden = !upload;
   find("upload-hint").textContent = upload ? "or drop or paste one" : "";
+  find("key").inputMode = collection.keys === "integer" ? "numeric" : "text";
+  find("vector-hint").textContent = `${count(collection.n_features, "number")}, separated by commas or spaces`;
   find("k").max = limits.k;
-  find("k-range").max = Math.min(100, limits.k, Math.max(1, items));
+  find("k-range").max = Math.min(limits.k, Math.max(1, items));
   find("radius").max = bits;
   find("label").append(...classes.map((label) => make("option", { value: label, text: label })));
   find("label").hidden = find("label-title").hidden = !classes.length;
+  find("column-list").replaceChildren(...Object.entries(collection.columns).map(columnButton));
+  find("query-picture").hidden = !collection.pictures;
+}
+
+/** A column that conditions may name; pressing it writes it into the condition. */
+function columnButton([name, type]) {
+  const kind = { integer: "whole number", real: "number", text: "text" }[type] ?? type;
+  const written = /^[\p{L}_][\p{L}\p{N}_]*$/u.test(name) ? name : `"${name.replaceAll('"', '""')}"`;
+  const button = make("button", { type: "button", title: kind, text: name });
+  button.addEventListener("click", () => {
+    const field = find("where");
+    field.setRangeText(written, field.selectionStart, field.selectionEnd, "end");
+    field.focus();
+  });
+  return make("li", {}, button);
 }
 
 async function start() {
