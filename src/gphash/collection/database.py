@@ -346,7 +346,7 @@ def address(place: Any) -> tuple[str, str, str | None]:
 
 
 class Given(NamedTuple):
-    """What is copied into a database: the columns of items, items as they are stored, pictures, classes, next number."""
+    """What is copied into a database: columns of items, items as they are stored, pictures, classes, next number."""
 
     layout: Layout
     rows: Iterable[list[tuple[Any, ...]]]
