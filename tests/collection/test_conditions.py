@@ -23,6 +23,7 @@ SAID = {
     "Größe": [row % 3 for row in range(N)],
 }
 ROWS = [{name: cells[row] for name, cells in SAID.items()} for row in range(N)]
+KINDS = dict.fromkeys((*SAID, "text"), "text") | {"price": "real", "stock": "integer", "Größe": "integer"}
 COLUMNS = {name: f'"{name}"' for name in (*SAID, "text")}
 
 

@@ -19,7 +19,7 @@ def to_database(source: Location, address: str, progress: Progress | None = None
     Pictures in a folder that the collection names stay where they are, and are not shown from the database. What others
     change meanwhile is not copied.
     """
-    with folder.FolderStore.open(source, writable=False) as opened, opened.items.snapshot():
+    with folder.FolderStore.open(source, writable=False) as opened, opened.items.moment():
         told = {"name": opened.name, "n_bits": opened.manifest.n_bits, "fingerprint": opened.manifest.fingerprint}
         told["descriptor"] = opened.manifest.descriptor
         content = (opened.path / opened.manifest.model).read_bytes()

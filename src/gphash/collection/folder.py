@@ -202,7 +202,7 @@ class FolderStore:
         with self.changing:
             for _ in range(1 if self.writable else ATTEMPTS):
                 items = self.items
-                with contextlib.nullcontext() if self.writable else items.snapshot():
+                with contextlib.nullcontext() if self.writable else items.moment():
                     self.refresh()
                     if items is self.items and self._is_whole():
                         yield

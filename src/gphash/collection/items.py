@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from gphash.collection import sqlite
 from gphash.collection.conditions import Condition
-from gphash.collection.rows import TYPES, Key, KnownKeyError, Layout, NewRow, NoNumberError, Row, Value, quoted
+from gphash.collection.rows import TYPES, Key, KnownKeyError, Layout, NewRow, Row, Value, quoted
 from gphash.collection.sqlite import AGAIN
 from gphash.container import FormatError
 
@@ -37,6 +37,7 @@ FORMAT = 1
 APPLICATION = 0x67706873  # "gphs", in the head of the file
 BATCH = 10_000  # rows that are read at once
 LAST = 2**63 - 1  # the last number that an item can have
+TAKEN = "a key is in the collection already, or given twice; remove it first, or give another."
 BY_LABEL = "CREATE INDEX items_label ON items (label) WHERE label IS NOT NULL"
 
 
@@ -152,18 +153,6 @@ class Items:
         with self._lock:
             sqlite.disconnect(self._connection, self._writable)
 
-    @contextlib.contextmanager
-    def snapshot(self) -> Iterator[None]:
-        """See the file as it is now, whatever others write."""
-        with self._lock:
-            self._connection.execute("BEGIN")
-            try:
-                self.folded()  # from here on
-                yield
-            finally:
-                with contextlib.suppress(sqlite3.Error):
-                    self._connection.execute("COMMIT")
-
     def version(self) -> int:
         """What differs when another process has changed something."""
         with self._reading() as ask:
@@ -191,18 +180,27 @@ class Items:
                 self._check(number, (number,), mark)
             there = [self._row(tuple(row)) for _, _, *row in found if row[0] is not None]
             numbers = np.array([row[0] for row in found], np.int64)
-        return (
-            max(last, after),
-            numbers,
-            np.array([row.number for row in there], np.int64),
-            [row.code for row in there],
-        )
+            present = np.array([row.number for row in there], np.int64)
+        return max(last, after), numbers, present, [row.code for row in there]
 
     def forget(self, folded: int) -> None:
         """Forget changes up to some place, which the parts have now."""
         with self._writing() as ask:
             ask("UPDATE state SET folded = ?", (folded,))
             ask("DELETE FROM changes WHERE place <= ?", (folded,))
+
+    @contextlib.contextmanager
+    def moment(self) -> Iterator[None]:
+        """All that is read meanwhile is of one moment, whatever a writer does."""
+        with self._lock:
+            with sqlite.telling(self.path):
+                self._connection.execute("BEGIN")
+            try:
+                self.folded()  # from here on
+                yield
+            finally:
+                with contextlib.suppress(sqlite3.Error):
+                    self._connection.execute("ROLLBACK")
 
     def next_number(self) -> int:
         """The next number that was never used."""
@@ -321,22 +319,18 @@ class Items:
 
     def add(self, rows: Sequence[NewRow], pictures: Sequence[bytes | None]) -> list[int]:
         """Add items, all of them or none, and return their numbers; on return they are on disk."""
+        last = self.next_number() - 1  # nobody else writes
+        if last >= LAST and any(not isinstance(row.key, int) for row in rows):
+            raise ValueError(f"items has no keys, and {LAST} was the last whole number there is; give keys.")
         try:
             with self._writing() as ask:
-                ((last,),) = ask("SELECT coalesce(max(seq), -1) FROM sqlite_sequence WHERE name = 'items'").fetchall()
-                if last >= LAST and any(not isinstance(row.key, int) for row in rows):
-                    raise NoNumberError
                 made = [
                     new.numbered(new.key if isinstance(new.key, int) else last + 1 + n) for n, new in enumerate(rows)
                 ]
                 for row, picture in zip(made, pictures, strict=True):
                     self._add(ask, row, picture)
         except sqlite3.IntegrityError as error:
-            raise KnownKeyError(
-                "a key is in the collection already, or given twice; remove it first, or give another."
-            ) from error
-        except NoNumberError:
-            raise ValueError(f"items has no keys, and {LAST} was the last whole number there is; give keys.") from None
+            raise KnownKeyError(TAKEN) from error
         return [row.number for row in made]
 
     def _add(self, ask: Any, row: Row, picture: bytes | None) -> None:
@@ -380,13 +374,14 @@ class Items:
 
     def _checked(self, found: tuple[Any, ...]) -> tuple[Any, ...]:
         self._check(found[0], found[:-1], found[-1])
+        number, code, _, *values = found[:-1]
+        right = (value is None or type(value) is kind for value, kind in zip(values, self._kinds, strict=True))
+        if not _is_code(code, self.n_bits) or not all(right):
+            raise FormatError(f"{str(self.path)!r} is damaged: {number!r} has values of other types; {AGAIN}")
         return found[:-1]
 
     def _made(self, stored: tuple[Any, ...]) -> Row:
         number, code, described, *values = stored
-        right = (value is None or type(value) is kind for value, kind in zip(values, self._kinds, strict=True))
-        if not _is_code(code, self.n_bits) or not all(right):
-            raise FormatError(f"{str(self.path)!r} is damaged: {number!r} has values of other types; {AGAIN}")
         key = values.pop(0) if self.layout.keys == "text" else number
         pairs = zip(self.layout.values, values, strict=True)
         return Row(number, key, code, bool(described), {name: value for name, value in pairs if value is not None})
