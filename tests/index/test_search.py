@@ -80,7 +80,7 @@ def test_a_few_recent_items_beside_many(n_bits):
     index = HammingIndex.build(packing.pack(bits[:1100]), ids[:1100], n_bits=n_bits)
     index.add(packing.pack(bits[1100:1150]), ids[1100:1150])
     index.add(packing.pack(bits[1150:]), ids[1150:])
-    assert len(index._contents.parts) == 2
+    assert len(index.contents.parts) == 2
     queries, chances = some_bits(13, 3, n_bits), some_chances(14, 2, n_bits)
     for k in (1, 25, 1150, 2000):
         assert_all_as_brute_force(index, bits, ids, queries, chances, k, n_bits // 3)
@@ -113,7 +113,7 @@ def test_when_recent_items_are_folded_in(monkeypatch, small, share, parts):
     queries = packing.pack(some_bits(16, 4, 10))
     for found, wanted in zip(index.rank(queries), whole.rank(queries), strict=True):
         np.testing.assert_array_equal(found, wanted)
-    assert len(index._contents.parts) in (parts, 2)  # what came after the last folding is beside the rest
+    assert len(index.contents.parts) in (parts, 2)  # what came after the last folding is beside the rest
 
 
 def test_expected_distances_are_whole_multiples_of_a_unit():
@@ -134,7 +134,7 @@ def test_the_heap_has_room_for_what_is_pushed(monkeypatch):
     """Compiled code does not check the bounds of its arrays; the same code in Python does."""
     monkeypatch.setattr(scan, "admit", scan.admit.py_func)
     bits = some_bits(22, 200, 16)
-    whole = HammingIndex.build(packing.pack(bits))._contents.whole()
+    whole = HammingIndex.build(packing.pack(bits)).contents.whole()
     chosen, costs = np.empty(200, np.int32), np.empty(200, np.int64)
     ((arrays, _),) = search.pieces_of(contents.Contents((contents.Part(whole),)), None)
     for k in (1, 2, 5, 50):
@@ -251,7 +251,6 @@ def test_a_filter_is_for_one_index():
     index = HammingIndex.build(packing.pack(some_bits(20, 10, 16)))
     index.remove([9])
     allowed = index.filter({1, 2, 3})
-    index.compact()
     assert index.remove([77]) == 0
     query = np.zeros((1, 2), np.uint8)
     assert sorted(index.search(query, allowed=allowed).ids[0].tolist()) == [1, 2, 3]
@@ -283,7 +282,7 @@ assert "numba" in sys.modules, "much work"
 def test_forged_buckets_do_not_lead_out_of_the_arrays():
     """The same code in Python checks its bounds: numbers that no honest file has are not used as places."""
     index = HammingIndex.build(packing.pack(some_bits(5, 40, 6)), n_bits=6)
-    whole = index._contents.whole()
+    whole = index.contents.whole()
     ids, costs = np.empty((1, 5), np.int64), np.empty((1, 5), np.int64)
     query = np.zeros((1, 1), np.uint16)
     nothing = np.empty(0, bool), np.empty(0, np.int64)
@@ -326,7 +325,7 @@ def test_nobody_waits_for_the_compiler_while_another_thread_warms_up(monkeypatch
     monkeypatch.setattr(search.scanner, "compiled", False)
     monkeypatch.setattr(search, "PATIENCE", 0)
     index = HammingIndex.build(np.zeros((4, 1), np.uint8))
-    pieces = search.pieces_of(index._contents, None)
+    pieces = search.pieces_of(index.contents, None)
     with search.scanner.getting_ready():
         assert not search.scanner.is_worth_it(pieces, 1)
     assert search.scanner.compiled
