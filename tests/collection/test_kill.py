@@ -1,8 +1,15 @@
 """A writer may be killed at any moment: what it has acknowledged is there, and nothing else but its last change."""
 
+import contextlib
 import gc
+import http.client
+import json
 import os
 import signal
+import socket
+import subprocess
+import sys
+import threading
 import time
 import traceback
 import warnings
@@ -176,3 +183,73 @@ def test_a_killed_writer_loses_nothing_that_it_has_acknowledged(tmp_path, kills)
         f"{min(sizes)} to {max(sizes)} items"
     )
     assert sum(kinds.values()) > kills
+
+
+def served(path, port):
+    """A service that may write, answering at a port."""
+    command = [sys.executable, "-m", "gphash", "serve", str(path), "--writable", "--port", str(port), "--quiet"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    for _ in range(600):
+        asking = contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=10))
+        with contextlib.suppress(OSError), asking as asked:
+            asked.request("GET", "/readyz")
+            if asked.getresponse().read() == b'{"status":"ready"}':
+                return process
+        assert process.poll() is None, "the service ended by itself"
+        time.sleep(0.05)
+    raise TimeoutError("the service does not answer")
+
+
+def post_until_killed(process, port, first, wait):
+    """Add and remove items over HTTP until the service is killed: what was acknowledged, and what was under way."""
+    killer = threading.Timer(wait, process.kill)
+    killer.start()
+    known, number = {}, first
+    asking = contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=10))
+    with contextlib.suppress(OSError, http.client.HTTPException), asking as client:
+        while True:
+            key, gone = f"posted {number}", f"posted {number - 3}"
+            body = json.dumps({"features": X[number % len(X)].tolist(), "key": key, "title": f"title {number}"})
+            known[key] = "maybe"
+            client.request("POST", "/items", body, {"Content-Type": "application/json"})
+            answer = client.getresponse()
+            answer.read()
+            assert answer.status == 201
+            known[key] = "there"
+            if known.get(gone) == "there" and number % 2:
+                known[gone] = "maybe"
+                client.request("DELETE", f"/items/{gone.replace(' ', '%20')}")
+                answer = client.getresponse()
+                answer.read()
+                assert answer.status == 204
+                known[gone] = "gone"
+            number += 1
+    killer.join()
+    process.wait()
+    return known, number + 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60 + 10 * KILLS)
+def test_a_killed_service_loses_nothing_that_it_has_acknowledged(tmp_path):
+    pytest.importorskip("uvicorn")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    path = tmp_path / "served.gphash"
+    hasher = LSH(12, random_state=0).fit(X)
+    Collection.create(path, hasher, X[:50], {"key": [f"item {row}" for row in range(50)]}).close()
+    rng = np.random.default_rng(1)
+    expected, number, acknowledged = {f"item {row}": "there" for row in range(50)}, 0, 0
+    for _ in range(max(3, KILLS // 20)):
+        process = served(path, port)
+        known, number = post_until_killed(process, port, number, float(rng.uniform(0.05, 0.6)))
+        acknowledged += sum(state != "maybe" for state in known.values())
+        with Collection.open(path, writable=True) as collection:
+            found = {row.key for row in collection._store.items.all_rows()}
+            for key, state in (expected | known).items():
+                assert state == "maybe" or (key in found) == (state == "there"), (key, state)
+            assert len(collection) == len(found)
+        expected = dict.fromkeys(found, "there")
+        assert files_of(path) == collection._store.manifest.files
+    print(f"{acknowledged} changes acknowledged over HTTP")
+    assert acknowledged > 20
