@@ -102,6 +102,6 @@ def test_a_file_that_is_not_ours_is_not_replaced(tmp_path, kind):
     index.save(tmp_path / "i") if kind == "model" else hasher.save(tmp_path / "i")
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     for name in ("precious.txt", "other", "i"):
-        with pytest.raises(FileExistsError, match=f"{name}' is there already, and is no {kind}"):
+        with pytest.raises(FileExistsError, match=f"{name}' already exists and is no {kind}"):
             write(tmp_path / name)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before

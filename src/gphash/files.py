@@ -114,9 +114,7 @@ def check_replaceable(path: str | os.PathLike[str], kind: str, is_one: Callable[
     if not there.exists() or there.is_dir():  # folders are refused by `replacing`
         return
     if not there.is_file() or (there.stat().st_size and not is_one(there)):
-        raise FileExistsError(
-            f"{os.fspath(path)!r} is there already, and is no {kind}; give another name or remove it."
-        )
+        raise FileExistsError(f"{os.fspath(path)!r} already exists and is no {kind}; give another name or remove it.")
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> Path:

@@ -444,8 +444,12 @@ def test_two_creations_do_not_meet(model, tmp_path):
         assert collection.item(0).labels == (SOURCE.classes[SOURCE.y[299]],)
 
 
-def test_remote_file_systems_are_not_written_to(copy, monkeypatch):
+def test_remote_file_systems_are_not_written_to(copy, model, tmp_path, monkeypatch):
     monkeypatch.setattr(manifest, "file_system", lambda path: "nfs4")
+    with Collection.create(tmp_path / "new.gphash", model, SOURCE) as made:  # as a cluster must
+        assert len(made) == 300
+    with pytest.raises(OSError, match=r"network file system \(nfs4\)"):
+        Collection.create(copy, model, SOURCE, replace=True)
     with pytest.raises(OSError, match=r"network file system \(nfs4\)"):
         Collection.open(copy, writable=True)
     assert len(Collection.open(copy)) == 300
