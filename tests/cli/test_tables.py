@@ -98,7 +98,7 @@ def test_add(shop, tmp_path):
         (("shop.csv", "--label-column", "kind"), 2, "--label-column 'kind': 'shop.csv' has no such column"),
         (("blocks", "--key-column", "kind"), 2, "--key-column 'kind': "),
         (("digits", "--key-column", "kind"), 2, "--key-column 'kind', but 'digits' is not a table"),
-        (("shop.csv",), 1, "row 5, column 'price': empty; there must be a number in every row, unless"),
+        (("shop.csv",), 1, "line 7, column 'price': empty; there must be a number in every row, unless"),
     ],
 )
 def test_bad_columns(shop, monkeypatch, arguments, code, words):

@@ -296,7 +296,7 @@ def test_an_archive_that_grows_beyond_reason(tmp_path, monkeypatch):
 def test_no_number_has_a_line_in_it(tmp_path):
     found = sources.read(text(tmp_path / "a.csv", "name,a\n1_2,0.5\n1_3,0.7\n"))
     assert found.X.shape == (2, 1)
-    with pytest.raises(DataError, match=r"row 1, column 'a': '1_3' among numbers"):
+    with pytest.raises(DataError, match=r"line 3, column 'a': '1_3' among numbers"):
         sources.read(text(tmp_path / "b.csv", "a,b\n12,0.5\n1_3,0.7\n"))
 
 
@@ -376,12 +376,12 @@ def test_csv_gives_back_what_was_written(tmp_path_factory, rows):
         ("a;b\n1;2\n", "no columns of numbers"),
         ("a,b\n1,2\n3\n", "Row #3: Expected 2 columns, got 1"),
         ("a,b\n1,2\n\n3,4,5\n", "Row #3: Expected 2 columns, got 3"),
-        ("a,b\n1,2\n3,four\n", "row 1, column 'b': 'four' among numbers; give a number .*: item_column"),
-        ("a,b\n1,2\n3,\n", "row 1, column 'b': empty; there must be a number in every row, .*: item_column"),
-        ("a,b\n1,\n3,4\n", "row 0, column 'b': empty; there must be a number"),
-        ("a,b\n1,2\n3,nan\n", "row 1, column 'b': NaN; give finite"),
-        ("a,b\n1,2\n\n-inf,3\n", "row 1, column 'a': infinite"),
-        ("a,b\n1,2\n1e40,3\n", "row 1, column 'a': infinite, or too large"),
+        ("a,b\n1,2\n3,four\n", "line 3, column 'b': 'four' among numbers; give a number .*: item_column"),
+        ("a,b\n1,2\n3,\n", "line 3, column 'b': empty; there must be a number in every row, .*: item_column"),
+        ("a,b\n1,\n3,4\n", "line 2, column 'b': empty; there must be a number"),
+        ("a,b\n1,2\n3,nan\n", "line 3, column 'b': NaN; give finite"),
+        ("a,b\n1,2\n\n-inf,3\n", "line 4, column 'a': infinite"),
+        ("a,b\n1,2\n1e40,3\n", "line 3, column 'a': infinite, or too large"),
         ("a,id\n1,1\n2,\n", "column 'id': there must be a whole number or a text in every row"),
         ("a,id\n1,5\n2,5\n", "column 'id': 5 occurs 2 times; give every id once"),
         ("a,id\n1,x\n2, x\n", "column 'id': x occurs 2 times; give every id once"),

@@ -1,6 +1,10 @@
 """The columns of a table: which of them are features, which say something of the items, and which are left out."""
 
+import csv
 import re
+from collections.abc import Generator
+from contextlib import closing
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -128,7 +132,16 @@ class Header(NamedTuple):
 
     def place(self, column: int, row: int | None = None) -> str:
         """How an error names a column, or a cell."""
-        return f"{str(self.path)!r}, {'' if row is None else f'row {row}, '}column {self.names[column]!r}"
+        return cell(self.path, row, self.names[column])
+
+
+def cell(path: Path, row: int | None, column: str) -> str:
+    """How an error names a column of a file, or a cell: in a CSV file, by the number of its line."""
+    where = "" if row is None else f"row {row}, "
+    if row is not None and path.suffix.lower() == ".csv":
+        with closing(csv_rows(path)) as rows:
+            where = f"line {next(islice(rows, row + 1, None))[0]}, "
+    return f"{str(path)!r}, {where}column {column!r}"
 
 
 def _checked(path: Path, names: list[str]) -> list[str]:
@@ -189,3 +202,13 @@ def _column(role: str, name: str, path: Path, names: list[str], folded: list[str
 def _some(names: list[str], columns: "list[int] | range") -> str:
     shown = ", ".join(repr(names[column]) for column in columns[:NAMED])
     return shown + (", …" if len(columns) > NAMED else "")
+
+
+def csv_rows(path: Path) -> Generator[tuple[int, list[str]], None, None]:
+    """Rows of a CSV file, each with the number of its last line."""
+    with open(path, encoding="utf-8-sig", newline="") as file:
+        reader = csv.reader(file, strict=True)
+        try:
+            yield from ((reader.line_num, cells) for cells in reader if cells)
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise DataError(f"{str(path)!r}, after line {reader.line_num}: not readable as CSV: {error}") from error

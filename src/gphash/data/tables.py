@@ -7,9 +7,8 @@ none, every other column of numbers is a feature; there, numbers are finite, and
 numbers, texts, dates and truths say something of the items. What is nothing of this is left out, and said to be.
 """
 
-import csv
 import re
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -44,7 +43,7 @@ def read(path: Path, roles: Roles = UNSAID) -> Content:
 
 def read_csv(path: Path, roles: Roles = UNSAID) -> Content:
     """A table as text, UTF-8, with commas between columns and quotes where a cell needs them."""
-    with closing(csv_rows(path)) as rows:
+    with closing(headers.csv_rows(path)) as rows:
         _, raw = next(rows, (0, []))
         _, first = next(rows, (0, []))
     if not first:
@@ -63,7 +62,7 @@ def read_csv(path: Path, roles: Roles = UNSAID) -> Content:
             if not is_own[column]:
                 at, odd = next((at, one) for at, one in enumerate(cells) if one.strip() and not _is_number(one))
                 raise DataError(
-                    f"{str(path)!r}, row {at}, column {names[column]!r}: {odd!r} among numbers; give a number in every "
+                    f"{headers.cell(path, at, names[column])}: {odd!r} among numbers; give a number in every "
                     "row, or say that the column is not a feature: item_column"
                 )
     header = Header.of(path, names, kinds, roles)
@@ -320,16 +319,6 @@ def _is_empty(cells: Any) -> bool:
     return bool(cells.null_count == len(cells))
 
 
-def csv_rows(path: Path) -> Generator[tuple[int, list[str]], None, None]:
-    """Rows of a CSV file, each with the number of its last line."""
-    with open(path, encoding="utf-8-sig", newline="") as file:
-        reader = csv.reader(file, strict=True)
-        try:
-            yield from ((reader.line_num, cells) for cells in reader if cells)
-        except (csv.Error, UnicodeDecodeError) as error:
-            raise DataError(f"{str(path)!r}, after line {reader.line_num}: not readable as CSV: {error}") from error
-
-
 def _csv_columns(path: Path, names: list[str], likely: set[str]) -> list[Any]:
     """Columns of a CSV file: those that are likely to be numbers as Arrow's, if they are, and all others as lists."""
     arrow = pyarrow("CSV")
@@ -350,7 +339,8 @@ def _csv_columns(path: Path, names: list[str], likely: set[str]) -> list[Any]:
             raise DataError(f"{str(path)!r} is not readable as CSV: {' '.join(str(error).split())}") from error
     columns = [cells if cells.type == arrow.float64() else cells.to_pylist() for cells in table.columns]
     if any("\n" in cells[-1] for cells in columns if isinstance(cells, list)):
-        for _ in csv_rows(path):  # Arrow takes a quote that is never closed for a cell up to the end of the file
+        # Arrow takes a quote that is never closed for a cell up to the end of the file.
+        for _ in headers.csv_rows(path):
             pass
     return columns
 

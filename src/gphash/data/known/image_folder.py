@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gphash import files
-from gphash.data import dataset, downloads, pictures, tables
+from gphash.data import dataset, downloads, headers, pictures
 from gphash.data.dataset import Content, Dataset, Progress, Skipped, Split, checksum, file_digest
 from gphash.data.descriptors.described import select
 from gphash.data.labels import tag_names
@@ -147,7 +147,7 @@ def _from_subfolders(folder: Path, skipped: list[Skipped]) -> Iterator[Candidate
 
 def _from_tags(path: Path) -> tuple[list[Candidate], tuple[str, ...]]:
     """The rows of a file of tags, and the tags' names."""
-    lines = ((line, [cell.strip() for cell in cells]) for line, cells in tables.csv_rows(path))
+    lines = ((line, [cell.strip() for cell in cells]) for line, cells in headers.csv_rows(path))
     rows = [(line, cells) for line, cells in lines if any(cells)]
     header = [cell.casefold() for cell in rows[0][1]] if rows else []
     has_header = header[:1] == ["path"]
