@@ -210,10 +210,16 @@ def test_changes_that_nobody_finished_are_told_where_nothing_can_be_written(whol
             (place / "other" / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(path / name, place / "other" / name)  # as it is after a kill
     assert mount("remount,ro") == 0
+    with Collection.open(place / "other") as reader:  # SQLite has the notes of the writer
+        assert reader.item("x").key == "x"
+    assert mount("remount,rw") == 0
+    (place / "other" / "items.sqlite-shm").unlink()
+    assert mount("remount,ro") == 0
     with pytest.raises(FormatError, match=r"items\.sqlite' has changes in 'items\.sqlite-wal' that a writer did not"):
         Collection.open(place / "other")
     assert mount("remount,rw") == 0
-    assert Collection.open(place / "other").item("x").key == "x"
+    with Collection.open(place / "other") as reader:
+        assert reader.item("x").key == "x"
 
 
 def test_a_full_disk_takes_nothing_and_loses_nothing(whole, mounted, model):
@@ -240,8 +246,9 @@ def test_a_full_disk_takes_nothing_and_loses_nothing(whole, mounted, model):
         assert len(collection.items(kept)) == len(kept) == len(collection)
         collection.remove(kept[n:])
         collection.compact()
-    assert len(Collection.open(path)) == n
-    assert set(names_in(path)) == Collection.open(path)._store.manifest.files
+    with Collection.open(path) as collection:
+        assert len(collection) == n
+    assert set(names_in(path)) == collection._store.manifest.files
 
 
 LIMITED = """

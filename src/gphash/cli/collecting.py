@@ -59,7 +59,7 @@ def index(
     sentence = "wrote {collection}: {items:,} items, {codes:,} distinct codes of {bits} bits, "
     for_people = shown.answer(told, sentence + "{largest_bucket:,} items in the largest bucket")
     home = None if blocks else source.folder
-    if for_people and home is not None and not home.resolve().is_relative_to(target.absolute().parent.resolve()):
+    if for_people and home is not None and home.resolve().parent != target.absolute().parent.resolve():
         place = shlex.quote(str(home))
         shown.say(f"its pictures stay where they are: gphash serve {target} --pictures {place} shows them")
 

@@ -78,8 +78,10 @@ def key(word: str, collection: "Collection") -> int | str:
 
 
 def hidden(address: str) -> str:
-    """An address without a password."""
-    return re.sub(r"(?<=password=)[^&]*", "…", re.sub(r"(//[^/@:]*):[^/@]*@", r"\1@", address))
+    """An address without its password."""
+    from gphash.collection import stores
+
+    return stores.hidden(address)
 
 
 def complete_method(incomplete: str) -> Iterator[str]:

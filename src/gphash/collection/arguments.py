@@ -37,6 +37,8 @@ def queries(given: Any, ranking: str, collection: Any) -> list[Query]:
     uncertain = RANKINGS.find(ranking, "ranking").needs == "probabilities"
     if isinstance(given, list) and given and isinstance(given[0], Query):
         for each in given:
+            if each.model not in (None, model.fingerprint):
+                raise ValueError("query was made with another model than the collection has now; make it again.")
             check_ranking(ranking, each, model, collection.hidden_folder)
         return given
     rows = model.check_rows(given if np.ndim(given) == 2 else np.asarray(given)[None], "query")

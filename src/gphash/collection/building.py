@@ -17,7 +17,7 @@ from gphash.collection.columns import Columns
 from gphash.collection.items import Items
 from gphash.collection.manifest import Manifest, PartFile
 from gphash.collection.rows import Layout
-from gphash.collection.stores import Location
+from gphash.collection.stores import Location, refuse_address
 from gphash.data import pictures
 from gphash.data.blocks import FolderTable, open_folder
 from gphash.data.dataset import Images, Progress
@@ -67,6 +67,7 @@ def create(
     n_jobs: int | None,
 ) -> Path | None:
     """Make a collection; see `Collection.create`. The folder of its pictures comes back."""
+    refuse_address(path)
     target = Path(path).expanduser().absolute()
     blocks = X if isinstance(X, FolderTable) else open_folder(X) if isinstance(X, str | os.PathLike) else None
     if blocks is None and executor is not None:
@@ -154,7 +155,7 @@ def check_target(target: Path, replace: bool) -> None:
         raise FileNotFoundError(f"the folder {str(target.parent)!r} does not exist.")
     if manifests.is_collection(target) and not replace:
         raise FileExistsError(
-            f"{str(target)!r} is a collection already; give another name, or allow to replace it: replace=True."
+            f"{str(target)!r} is a collection already; give another name, or pass replace=True to replace it."
         )
     ours = manifests.is_collection(target) or (target / manifests.UNFINISHED).exists()
     if target.is_dir() and not ours and (foreign := sorted(path.name for path in target.iterdir())):
@@ -169,15 +170,16 @@ def _place(target: Path) -> Iterator[None]:
     target.mkdir(exist_ok=True)
     with manifests.locked(target):
         if not manifests.is_collection(target):
-            (target / manifests.UNFINISHED).touch()
+            files.write_text(target / manifests.UNFINISHED, "")
         (target / manifests.PARTS).mkdir(exist_ok=True)
         try:
             yield
         except BaseException:
-            with contextlib.suppress(OSError):
-                (target / manifests.PARTS).rmdir()
-                (target / manifests.UNFINISHED).unlink(missing_ok=True)
-                target.rmdir()
+            if not manifests.is_collection(target):
+                with contextlib.suppress(OSError):
+                    (target / manifests.PARTS).rmdir()
+                    (target / manifests.UNFINISHED).unlink(missing_ok=True)
+                    target.rmdir()
             raise
 
 

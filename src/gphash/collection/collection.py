@@ -76,7 +76,14 @@ class Collection:
         return cls.open(path, writable=writable, pictures=pictures_from)
 
     @classmethod
-    def open(cls, path: Location, *, writable: bool = False, pictures: Location | None = None) -> Self:
+    def open(
+        cls,
+        path: Location,
+        *,
+        writable: bool = False,
+        pictures: Location | None = None,
+        condition_seconds: float | None = None,
+    ) -> Self:
         """Open a collection.
 
         Parameters
@@ -88,10 +95,13 @@ class Collection:
             LockedError.
         pictures
             The folder of the pictures. If None, the one that the collection names, but only if that is inside the
-            collection, or beside it: a collection may come from anywhere, and name any. A folder that is not used is
-            `hidden_folder`.
+            collection, or right beside it: a collection may come from anywhere, and name any. A folder that is not
+            used is `hidden_folder`.
+        condition_seconds
+            How long a condition may take, for those that come from strangers; None for as long as it needs.
         """
         store = open_store(path, writable)
+        store.condition_seconds = condition_seconds
         try:
             return cls(store, None if pictures is None else Path(pictures))
         except BaseException:
@@ -231,13 +241,13 @@ class Collection:
             return Query(arguments.code(code, self.n_bits), None)
         rows = arguments.row(features, self.model) if picture is None else self.describe(picture)[None]
         if not certainty:
-            return Query(self.model.encode(rows)[0], None)
+            return Query(self.model.encode(rows)[0], None, model=self.model.fingerprint)
         packed, chances = self.encode(rows)
-        return Query(packed[0], None if chances is None else chances[0])
+        return Query(packed[0], None if chances is None else chances[0], model=self.model.fingerprint)
 
     def _query_by_key(self, key: Key, certainty: bool) -> Query:
         row = self._row(key)
-        query = Query(np.frombuffer(row.code, np.uint8), None, row.labels, row.key)
+        query = Query(np.frombuffer(row.code, np.uint8), None, row.labels, row.key, self.model.fingerprint)
         if self.descriptor is None or not self.model.has_probabilities or not certainty or not row.described:
             return query
         pixels = self._shown.pixels(row, self.descriptor.spare)
@@ -286,10 +296,16 @@ class Collection:
         if label is not None:
             arguments.check_label(label, self.classes)
         condition = arguments.condition(where, params, self.layout)
-        several = isinstance(query, list) and bool(query) and isinstance(query[0], Query)
+        several = isinstance(query, list | tuple) and bool(query) and isinstance(query[0], Query)
         one = isinstance(query, Query) or (not several and np.ndim(query) == 1)  # type: ignore[arg-type]
-        queries = arguments.queries([query] if isinstance(query, Query) else query, ranking, self)
-        found = self._store.steady(lambda: self._find(queries, k, condition, label, ranking, radius))
+        asked: Any = [query] if isinstance(query, Query) else list(query) if several else query  # type: ignore[arg-type]
+
+        def read() -> list[list[Hit]]:
+            # Encoded here: the collection may have been made anew, with another model.
+            queries = arguments.queries(asked, ranking, self)
+            return self._find(queries, k, condition, label, ranking, radius)
+
+        found = self._store.steady(read)
         return found[0] if one else found
 
     def _find(

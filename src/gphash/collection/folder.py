@@ -25,14 +25,14 @@ from gphash.collection.manifest import Manifest, PartFile
 from gphash.collection.nearest import nearest
 from gphash.collection.records import Query
 from gphash.collection.rows import NewRow
-from gphash.collection.stores import Location
+from gphash.collection.stores import Location, refuse_address
 from gphash.container import FormatError
 from gphash.data.descriptors.descriptor import Descriptor
 from gphash.functions import model as models
 from gphash.functions.model import Model
 from gphash.index import buckets as bucketing
 from gphash.index import storage
-from gphash.index.contents import Contents, Extent, Filter, Part
+from gphash.index.contents import Contents, Extent, Filter, Part, StaleFilterError
 from gphash.index.hamming_index import HammingIndex
 from gphash.schema import FaultError
 
@@ -52,6 +52,8 @@ class FolderStore:
         self.items: Items
         self.changing = threading.RLock()
         self.n_changes = 0
+        self.condition_seconds: float | None = None
+        self._behind = False
         path = self.path
         self._lock = manifests.take_lock(path) if writable else None
         self._owner = os.getpid()
@@ -66,6 +68,7 @@ class FolderStore:
     @classmethod
     def open(cls, place: Location, writable: bool) -> "FolderStore":
         """Open a collection; a FormatError names a file of it that is missing or damaged."""
+        refuse_address(place)
         path = Path(place).expanduser().absolute()
         if not manifests.is_collection(path):
             manifests.read(path)  # which says what is missing
@@ -166,13 +169,17 @@ class FolderStore:
         self._filter = lru_cache(FILTERS)(self._make_filter)
 
     def _make_filter(self, condition: Condition | None, label: str | None, kinds: tuple[type, ...]) -> Filter:
-        every = [] if condition is None else [self.items.matching(condition)]
+        every = [] if condition is None else [self.items.matching(condition, self.condition_seconds)]
         every += [] if label is None else [self.items.labelled(label)]
         return self.index.filter(reduce(np.intersect1d, every))
 
     def refresh(self) -> None:
         """For a reader: see what a writer has acknowledged since."""
         if self.writable:
+            if self._behind:
+                with self.changing:
+                    self._apply(*self.items.changes(self.manifest.folded)[1:])
+                    self._behind = False
             return
         with self.changing:
             stamp, version = manifests.mark(self.path), self.items.version()
@@ -225,7 +232,7 @@ class FolderStore:
         self.refresh()
         before = self.n_changes
         # Items, and parts, may be gone by the time they are looked up, and a filter is for one state of the index.
-        with contextlib.suppress(KeyError, ValueError, FileNotFoundError):
+        with contextlib.suppress(KeyError, StaleFilterError, FileNotFoundError):
             found = read()
             self.refresh()
             if self.n_changes == before:
@@ -256,9 +263,11 @@ class FolderStore:
     def _changed(self, numbers: NDArray[np.int64], codes: list[bytes]) -> None:
         self.n_changes += 1
         order = np.argsort(numbers, kind="stable")
+        self._behind = True  # until it is applied, whatever happens
         self._apply(
             numbers[order], numbers[order] if codes else numbers[:0], [codes[place] for place in order] if codes else []
         )
+        self._behind = False
         self.n_changes += 1
         self._n_pending += len(numbers)
         if self._n_pending > max(PENDING, len(self.index) // SHARE):
@@ -275,7 +284,10 @@ class FolderStore:
         """
         with self.changing:
             self._check_writable()
-            place, *_ = self.items.changes(self.manifest.folded)
+            # What is on disk counts, even if an error kept it from being applied here.
+            place, changed, there, codes = self.items.changes(self.manifest.folded)
+            self._apply(changed, there, codes)
+            self._behind = False
             manifest = self.manifest._replace(parts=self._folded(), folded=place)
             if manifest.parts == self.manifest.parts and place == self.manifest.folded:
                 return
@@ -351,5 +363,6 @@ def _packed(codes: list[bytes], n_bits: int, file: Path) -> NDArray[np.uint8]:
 
 def write_part(folder: Path, name: str, buckets: bucketing.Buckets, n_bits: int, model: str) -> PartFile:
     """Write a part."""
+    (folder / manifests.PARTS).mkdir(exist_ok=True)
     mark = storage.write_index(folder / name, buckets, n_bits, model)
     return PartFile(name, mark, buckets.n_items, *Part(buckets).ends)

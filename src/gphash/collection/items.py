@@ -38,7 +38,6 @@ APPLICATION = 0x67706873  # "gphs", in the head of the file
 BATCH = 10_000  # rows that are read at once
 LAST = 2**63 - 1  # the last number that an item can have
 TAKEN = "a key is in the collection already, or given twice; remove it first, or give another."
-BY_LABEL = "CREATE INDEX items_label ON items (label) WHERE label IS NOT NULL"
 
 
 class Items:
@@ -62,7 +61,7 @@ class Items:
             for setting in (*settings, "journal_mode = OFF", "synchronous = OFF"):
                 connection.execute(f"PRAGMA {setting}")
             connection.execute("BEGIN")
-            for statement in _tables(layout).values():
+            for statement in sqlite.tables(layout).values():
                 connection.execute(statement)
             told = json.dumps({"keys": layout.keys, "columns": layout.columns})
             connection.execute("INSERT INTO state VALUES (?, 0, ?)", (belongs, told))
@@ -108,9 +107,10 @@ class Items:
                 self._connection.execute("INSERT INTO sqlite_sequence VALUES ('items', ?)", (next_number - 1,))
             named = ((name, _mark((name,))) for name in classes)
             self._connection.executemany("INSERT INTO classes (name, mark) VALUES (?, ?)", named)
-            self._connection.execute(BY_LABEL)
+            for statement in sqlite.indexes(self.layout).values():
+                self._connection.execute(statement)
             self._connection.execute("COMMIT")
-            self._connection.execute("PRAGMA journal_mode = DELETE")
+            self._connection.execute("PRAGMA journal_mode = WAL")
             self.close()
             with open(self.path, "rb+") as file:
                 os.fsync(file.fileno())
@@ -145,7 +145,7 @@ class Items:
         layout = Layout(**json.loads(told))
         if layout.keys not in ("integer", "text") or not set(layout.columns.values()) <= set(TYPES):
             raise FormatError(f"{str(path)!r} is damaged: it has columns of no known kind; {AGAIN}")
-        sqlite.check_schema(connection, path, _tables(layout) | {"items_label": BY_LABEL})
+        sqlite.check_schema(connection, path, sqlite.tables(layout) | sqlite.indexes(layout))
         return layout
 
     def close(self) -> None:
@@ -251,15 +251,20 @@ class Items:
             statement = f"SELECT {key}, number FROM items WHERE {key} IN (SELECT value FROM json_each(?))"
             return dict(ask(statement, _list(keys)).fetchall())
 
-    def matching(self, condition: Condition) -> NDArray[np.int64]:
-        """Numbers of the items for which a condition holds, ascending."""
+    def matching(self, condition: Condition, seconds: float | None = None) -> NDArray[np.int64]:
+        """Numbers of the items for which a condition holds, ascending; a ValueError if that takes too many seconds."""
         statement = f"SELECT number FROM items WHERE ({condition.sqlite}) ORDER BY number"
         try:
-            with self._lock, sqlite.only_reading(self._connection, self._writable):
+            with self._lock, sqlite.only_reading(self._connection, self._writable, seconds):
                 found = self._connection.execute(statement, condition.values).fetchall()
         except (sqlite3.Error, OverflowError, UnicodeError) as error:
+            code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+            if code == sqlite3.SQLITE_INTERRUPT:
+                raise ValueError(
+                    f"where={condition.where!r} takes more than {seconds:g} s; give a simpler one."
+                ) from error
             with sqlite.telling(self.path):
-                if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF != sqlite3.SQLITE_ERROR:
+                if code not in (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_NOMEM):
                     raise
             raise ValueError(f"where={condition.where!r} is no condition that can be asked: {error}.") from error
         return np.array([number for (number,) in found], np.int64)
@@ -397,7 +402,7 @@ class Items:
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[Any]:
-        with self._lock, sqlite.telling(self.path):
+        with self._lock, sqlite.telling(self.path, decoding=False):
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield self._connection.execute
@@ -408,25 +413,6 @@ class Items:
                 raise
 
 
-def _tables(layout: Layout) -> dict[str, str]:
-    """The tables of a file, and what makes them."""
-    key = ", key TEXT NOT NULL UNIQUE" if layout.keys == "text" else ""
-    columns = "".join(f", {quoted(name)} {layout.columns.get(name, 'text').upper()}" for name in layout.values)
-    made = {
-        "items": "number INTEGER PRIMARY KEY AUTOINCREMENT, code BLOB NOT NULL, described INTEGER NOT NULL"
-        f"{key}{columns}, mark INTEGER NOT NULL",
-        "pictures": "number INTEGER PRIMARY KEY, content BLOB NOT NULL, shape TEXT, mark INTEGER NOT NULL",
-        "tags": "tag TEXT, number INTEGER, PRIMARY KEY (tag, number)",
-        "classes": "place INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, mark INTEGER NOT NULL",
-        "changes": "place INTEGER PRIMARY KEY AUTOINCREMENT, number INTEGER NOT NULL, mark INTEGER NOT NULL",
-        "state": "belongs TEXT NOT NULL, folded INTEGER NOT NULL, layout TEXT NOT NULL",
-    }
-    return {
-        name: f"CREATE TABLE {name} ({has})" + (" WITHOUT ROWID" if name == "tags" else "")
-        for name, has in made.items()
-    }
-
-
 def _is_code(code: Any, n_bits: int | None) -> bool:
     if type(code) is not bytes or n_bits is None:
         return type(code) is bytes
@@ -434,8 +420,12 @@ def _is_code(code: Any, n_bits: int | None) -> bool:
 
 
 def _mark(row: tuple[Any, ...]) -> int:
-    """What tells that a row is as it was written."""
-    return zlib.crc32(repr(row).encode())
+    """What tells that values are as they were written, the same in every version of Python."""
+    texts = (
+        one if one.__class__ is str else "\0" if one is None else one.hex() if isinstance(one, bytes) else repr(one)
+        for one in row
+    )
+    return zlib.crc32("\x1f".join(texts).encode())
 
 
 def _list(values: Sequence[Any]) -> tuple[str]:

@@ -15,6 +15,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,7 +34,16 @@ PARTS = "parts"
 UNFINISHED = ".gphash-unfinished"  # in a folder that is to be a collection, and is none yet
 ENDING = ".gphash"  # by custom
 AGAIN = "make the collection again, or get it from where it was made"
-REMOTE = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "fuse.sshfs", "9p", "ceph", "glusterfs", "lustre")
+REMOTE = (
+    *("nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "sshfs", "9p", "ceph", "ceph-fuse", "glusterfs", "lustre"),
+    *("beegfs", "gpfs", "s3fs", "rclone", "virtiofs", "vboxsf"),
+)
+
+OURS = re.compile(
+    r"items(-[0-9a-f]{8})?\.sqlite(-wal|-shm|-journal)?|model(-[0-9a-f]{8})?\.gph"
+    r"|parts/([0-9]{4,}|[0-9a-f]{8}-.+)\.index|parts/plan\.json|parts/model\.gph"
+)
+"""Names of files that only a collection makes, and may remove."""
 
 PART = Record(
     {
@@ -110,7 +120,7 @@ def read(folder: Path) -> Manifest:
         del told["format"], told["gphash"]
         manifest = Manifest(**told | {"parts": tuple(PartFile(**part) for part in told["parts"])})
         for name in manifest.files:
-            if not _is_inside(name):
+            if not _is_inside(name) or (folder / name).is_symlink() or (folder / PARTS).is_symlink():
                 raise FaultError(f"it names the file {name!r}, which leads out of the folder")
         if manifest.pictures is not None and os.path.isabs(manifest.pictures):
             raise FaultError(f"its folder of pictures is {manifest.pictures!r}; it must be relative to this one")
@@ -144,9 +154,11 @@ def mark(folder: Path) -> tuple[int, ...]:
 def sweep(folder: Path, manifest: Manifest | None) -> None:
     """Remove what killed writers left."""
     named = set() if manifest is None else manifest.files
-    for path in (*folder.glob("items*.sqlite*"), *folder.glob("model*.gph"), *(folder / PARTS).glob("*")):
+    inside = [] if (folder / PARTS).is_symlink() else (folder / PARTS).glob("*")
+    for path in (*folder.glob("*"), *inside):
         name = path.relative_to(folder).as_posix()
-        if name.removesuffix("-wal").removesuffix("-shm").removesuffix("-journal") not in named:
+        ours = OURS.fullmatch(name) and path.is_file() and not path.is_symlink()
+        if ours and re.sub("-(wal|shm|journal)$", "", name) not in named:
             path.unlink(missing_ok=True)
     for place in (folder, folder / PARTS):
         files.sweep(place)
@@ -198,7 +210,7 @@ def take_lock(folder: Path) -> int:
     if (kind := file_system(folder)) in REMOTE:
         raise OSError(
             f"{str(folder)!r} is on a network file system ({kind}), where locks cannot be trusted; write to a local "
-            "folder, and copy it. Reading is fine."
+            "folder, and copy it, or store it in PostgreSQL. A folder that nobody changes can be searched there."
         )
     descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -218,5 +230,5 @@ def file_system(path: Path) -> str:
             place = place.replace("\\040", " ")
             inside = real == place or real.startswith(place.rstrip("/") + "/")
             if inside and len(place) >= len(best):
-                best, kind = place, found
+                best, kind = place, found.removeprefix("fuse.")
     return kind

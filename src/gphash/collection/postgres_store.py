@@ -182,6 +182,7 @@ class PostgresStore:
     def __init__(self, index: PostgresIndex, writable: bool) -> None:
         self.index, self.writable = index, writable
         self.changing = threading.RLock()
+        self.condition_seconds: float | None = None
         self._count = itertools.count()
         with index.view() as view:
             ((told, self.content),) = view.rows("SELECT told, model FROM {collection}")
@@ -248,6 +249,9 @@ class PostgresStore:
     def steady(self, read: Callable[[], T]) -> T:
         """What `read` gives, all of it of one moment."""
         with self.index.moment():
+            if self.condition_seconds is not None:
+                limit = f"{1000 * self.condition_seconds:.0f}"
+                self.items.ask("SELECT set_config('statement_timeout', %(limit)s, true)", limit=limit)
             return read()
 
     def add(self, rows: list[NewRow], pictures: list[bytes | None]) -> list[int]:

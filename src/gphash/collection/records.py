@@ -22,13 +22,14 @@ class Query(NamedTuple):
     """What is searched for.
 
     The code is packed, uint8 [bytes]; probabilities are P(bit = 1), float64 [m]; labels are names of its class or
-    tags; the key is that of the item that is the query.
+    tags; the key is that of the item that is the query; the model is the fingerprint of what made the code.
     """
 
     code: NDArray[np.uint8]
     probabilities: Floats | None
     labels: tuple[str, ...] = ()
     key: Key | None = None
+    model: str | None = None
 
 
 class Item(NamedTuple):

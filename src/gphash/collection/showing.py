@@ -31,8 +31,7 @@ class Shown:
         self._store, self._given = store, given
         self._named, self._places = store.pictures, _folders(store, given)
         self._made: dict[bytes, bytes] = {}
-        self._cache: dict[int, tuple[Row, Item]] = {}
-        self._cached = -1
+        self._cache: tuple[int, dict[int, tuple[Row, Item]]] = -1, {}
 
     @property
     def folder(self) -> Path | None:
@@ -56,9 +55,9 @@ class Shown:
     def items(self, numbers: Iterable[int]) -> dict[int, tuple[Row, Item]]:
         """Items as they are stored, and as they are handed out; those that are often found are kept at hand."""
         # A new dict after every change: what another thread has read before it must not get into it.
-        if self._cached != self._store.n_changes or len(self._cache) > CACHED:
-            self._cached, self._cache = self._store.n_changes, {}
-        cache = self._cache
+        at, cache = self._cache
+        if at != self._store.n_changes or len(cache) > CACHED:
+            at, cache = self._cache = self._store.n_changes, {}
         if missing := [number for number in numbers if number not in cache]:
             rows = self._store.items.rows(missing)
             packed = np.frombuffer(b"".join(row.code for row in rows.values()), np.uint8)
@@ -137,8 +136,8 @@ def values(row: Row) -> dict[str, Value]:
 def _folders(store: Store, given: Path | None) -> tuple[Path | None, Path | None]:
     """The folder that pictures are shown from, and one that the collection names and that is not shown.
 
-    A collection may come from anywhere, and could name anybody's folder. One inside of it, or beside it, is followed if
-    no link leads out; any other only if whoever opens the collection gives it.
+    A collection may come from anywhere, and could name anybody's folder. One inside of it, or right beside it, is
+    followed if no link leads out; any other only if whoever opens the collection gives it.
     """
     if given is not None:
         if not given.is_dir():
@@ -148,7 +147,8 @@ def _folders(store: Store, given: Path | None) -> tuple[Path | None, Path | None
         return None, None
     home = Path(os.path.realpath(store.pictures[0]))
     named = Path(os.path.realpath(home / store.pictures[1]))
-    return (named, None) if named.is_relative_to(home.parent) else (None, named)
+    near = named.is_relative_to(home) or (named.parent == home.parent and named != home)
+    return (named, None) if near else (None, named)
 
 
 def _file_of(root: Path, name: str) -> Path:

@@ -30,6 +30,8 @@ class Store(Protocol):
         A folder, and one that is named relative to it; None if the collection names no folder.
     changing
         A lock that holds changes of this process back.
+    condition_seconds
+        How long a condition may take; None for as long as it needs.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Store(Protocol):
     pictures: tuple[str, str] | None
     writable: bool
     changing: Any
+    condition_seconds: float | None
 
     @property
     def n_changes(self) -> int:
@@ -80,7 +83,11 @@ class Store(Protocol):
 
 STORES: Registry[Any] = Registry(
     "store",
-    {"folder": "gphash.collection.folder:FolderStore", "postgresql": "gphash.collection.postgres_store:PostgresStore"},
+    {
+        "folder": "gphash.collection.folder:FolderStore",
+        "postgresql": "gphash.collection.postgres_store:PostgresStore",
+        "postgres": "gphash.collection.postgres_store:PostgresStore",  # libpq knows both
+    },
 )
 
 
@@ -89,6 +96,23 @@ def open_store(place: Location, writable: bool) -> Store:
     address = re.match(r"(\w+)://", place) if isinstance(place, str) else None
     store: Store = STORES.find(address[1] if address else "folder", "path").open(place, writable)
     return store
+
+
+def refuse_address(place: Location) -> None:
+    """Refuse an address, which may have a password, where a folder belongs."""
+    if "://" in str(place):
+        raise ValueError("an address was given in place of a folder; gphash store copies a folder into PostgreSQL.")
+
+
+def hidden(place: str) -> str:
+    """An address without its password."""
+    found = urlsplit(place) if "://" in place else None
+    if found is None or "@" not in found.netloc:
+        return place
+    user, _, host = found.netloc.rpartition("@")
+    netloc = f"{user.partition(':')[0]}@{host}"
+    query = [(name, value) for name, value in parse_qsl(found.query) if name != "password"]
+    return f"{found.scheme}://{netloc}{found.path}" + (f"?{urlencode(query, safe='/')}" if query else "")
 
 
 def address(place: Any) -> tuple[str, str, str | None]:

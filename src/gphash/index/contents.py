@@ -197,6 +197,10 @@ class Where(NamedTuple):
     value: Any
 
 
+class StaleFilterError(ValueError):
+    """The filter was made before items were added or removed."""
+
+
 class Filter:
     """Ids, ascending, that a search may return, worked out once for many searches in contents of one state."""
 
@@ -224,7 +228,9 @@ def resolve(allowed: Allowed, known: NDArray[np.int64], state: object) -> Filter
     """Work out which of the known ids, ascending, are allowed."""
     if isinstance(allowed, Filter):
         if allowed.state is not state:
-            raise ValueError("allowed is a filter of another state of the index; make it again with index.filter(…).")
+            raise StaleFilterError(
+                "allowed is a filter of another state of the index; make it again with index.filter(…)."
+            )
         return allowed
     if isinstance(allowed, Where):
         if np.ndim(allowed.value):

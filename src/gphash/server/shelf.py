@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from gphash.server import logs
 from gphash.server.settings import ServiceSettings
 
 BLANK = 64  # pixels a side of a picture to try with
+CONDITION_SECONDS = 2.0  # that a stranger's condition may take
 RETRY_SECONDS = 10.0  # at most, between two attempts to open what cannot be opened
 
 
@@ -59,7 +61,8 @@ class Shelf:
 
     def _open(self) -> Collection:
         chosen = self._settings
-        return Collection.open(self._path, writable=chosen.writable, pictures=chosen.pictures)
+        how: dict[str, Any] = {"writable": chosen.writable, "pictures": chosen.pictures}
+        return Collection.open(self._path, condition_seconds=CONDITION_SECONDS, **how)
 
     def _is_replaced(self) -> bool:
         try:
