@@ -33,7 +33,7 @@ def test_links_are_refused_and_what_they_lead_to_stays(copy, tmp_path):
 
 
 def test_marks_are_the_same_in_every_python():
-    assert items._mark((7, b"\x01\xff", 0, "hi \U0001fae8", None, 1e22, -3)) == 0x2B4BBC68
+    assert items._mark((7, b"\x01\xff", 0, "hi \U0001fae8", None, 1e22, -3)) == 2886844991
 
 
 @pytest.mark.parametrize("kind", ["add", "remove"])
@@ -69,9 +69,12 @@ def test_parts_of_an_empty_collection_stay(copy, model):
 
 
 def test_a_writer_does_not_wait_for_a_reader_that_looks_at_one_moment(copy):
-    with Collection.open(copy) as reader, reader._store.items.moment():
-        with Collection.open(copy, writable=True) as writer:
-            writer.add(SOURCE.X[:1])
+    with (
+        Collection.open(copy) as reader,
+        reader._store.items.moment(),
+        Collection.open(copy, writable=True) as writer,
+    ):
+        assert writer.add(SOURCE.X[:1]) == [300]
 
 
 def test_a_query_of_another_model_is_refused(copy, tmp_path):
@@ -87,13 +90,11 @@ def test_a_query_of_another_model_is_refused(copy, tmp_path):
 
 
 def test_a_slow_condition_ends(copy):
-    slow = " or ".join(f"lower(title) like '%{'a%' * 60}{number}'" for number in range(150))
+    slow = " or ".join(f"lower(title) like '%{'a%' * 60}{number}'" for number in range(40))
     titles = {"title": ["a" * 4000] * 400}
     Collection.create(copy, copy / "model.gph", SOURCE.X, titles, replace=True).close()
-    with (
-        Collection.open(copy, condition_seconds=0.05) as collection,
-        pytest.raises(ValueError, match=r"takes more than 0.05 seconds"),
-    ):
+    collection = Collection.open(copy, condition_seconds=0.05)
+    with collection, pytest.raises(ValueError, match=r"takes more than 0.05 seconds"):
         collection.search(SOURCE.X[0], where=slow)
 
 
