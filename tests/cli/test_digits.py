@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pty
+import shutil
 import signal
 import socket
 import subprocess
@@ -14,6 +15,8 @@ import numpy as np
 import pytest
 
 from gphash import HammingIndex, load
+from gphash.cli import looking
+from gphash.collection import manifest
 from gphash.data import sources
 from gphash.data.known import digits
 from tests.cli.running import COMMAND, ENVIRONMENT, QUICK, gphash, started, told
@@ -166,6 +169,15 @@ def test_info_explains_every_file(made, tmp_path):
     assert index["bytes"] > 1797 * 64
     assert {"key", "label", "title"} <= set(index["columns"])
     assert index["classes"] == [str(digit) for digit in range(10)]
+
+
+def test_the_size_of_a_collection_is_that_of_its_own_files(made, tmp_path):
+    place = tmp_path / "own.gphash"
+    shutil.copytree(made / "digits.gphash", place)
+    n_bytes = sum((place / name).stat().st_size for name in manifest.read(place).files)
+    (place / "parts" / "folder").mkdir()
+    (place / "notes.txt").write_text("a stranger's")
+    assert looking._collection(str(place))["bytes"] == n_bytes  # there is no -wal, as if it went just now
 
 
 def test_data_lists_without_a_download_and_describes(tmp_path):

@@ -225,7 +225,7 @@ def test_the_server_by_variables_of_libpq(made, conninfo, stored):
         (
             "search {}numbers key:7 --where label<",
             1,
-            "--where 'label<' has no end; give one whole condition",
+            "--where 'label<' ends too early; give one whole condition",
         ),
         ("add {}numbers wide.npy", 1, "has 5 features a row"),
     ],

@@ -31,4 +31,6 @@ def collection(home):
 @pytest.fixture
 def copy(home, tmp_path):
     """The same collection, to be changed."""
-    return shutil.copytree(home / "digits.gphash", tmp_path / "copy.gphash")
+    return shutil.copytree(
+        home / "digits.gphash", tmp_path / "copy.gphash", ignore=shutil.ignore_patterns("*-wal", "*-shm")
+    )

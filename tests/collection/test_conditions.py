@@ -1,6 +1,8 @@
 """`where` is one condition: it keeps the items for which it holds in Python, and can do nothing else."""
 
+import re
 import sqlite3
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -157,13 +159,21 @@ def test_any_tree_of_comparisons_holds_where_it_does_in_python(shop, tree):
         ("random() > 0", "'random', which is no column"),
         ("count(*) > 0", "'count', which is no column"),
         ("sqlite_version() > 0", "which is no column"),
-        ("(price < 3", "has no end; give one whole condition"),
+        ("(price < 3", "ends too early; give one whole condition"),
         ("price < 3)", "give one whole condition"),
         ("(" * 51 + "1" + ")" * 51, "too many"),
         ("price < 0x10", "give one condition"),
         ("price < 1.2.3", "give one condition"),
         ("title = 'open", "give one condition"),
-        ("price <", "has no end; give one whole condition"),
+        ("price <", "ends too early; give one whole condition"),
+        ("price is not", "ends too early; give one whole condition"),
+        ("price == 3", "has '=='; write = for equal"),
+        ("price = = 3", "has '=='; write = for equal"),
+        ("= 3", "has '= 3' where something else must be"),
+        ("true", "has 'true'; write 1 for true"),
+        ("stock = FALSE", "has 'FALSE'; write 0 for false"),
+        ("(price = 1) is null", "is null is for columns and values"),
+        ("(price = 1) is not null", "is null is for columns and values"),
         ("price price", "give one whole condition"),
         ("price = 3, stock = 2", "give one whole condition"),
         ("price in 3", "give one whole condition"),
@@ -184,6 +194,12 @@ def test_what_is_no_condition_is_refused(shop, where, message):
     for _ in range(2):
         with pytest.raises(ValueError, match=message):
             shop.search(X[0], where=where)
+
+
+def test_the_functions_are_those_of_the_documentation():
+    text = (Path(__file__).parents[2] / "docs" / "python.md").read_text()
+    named = re.search(r"the functions (.*?)\.", text, re.DOTALL)[1]
+    assert set(re.findall(r"`(\w+)`", named)) == set(conditions.FUNCTIONS)
 
 
 @pytest.mark.parametrize(

@@ -54,9 +54,9 @@ def folder(model, tmp_path):
     return tmp_path
 
 
-def test_a_folder_has_these_files(home):
-    assert names_in(home / "digits.gphash") == ["collection.json", "items.sqlite", "model.gph", "parts/0000.index"]
-    told = manifest.read(home / "digits.gphash")
+def test_a_folder_has_these_files(copy):
+    assert names_in(copy) == ["collection.json", "items.sqlite", "model.gph", "parts/0000.index"]
+    told = manifest.read(copy)
     assert (told.name, told.n_bits, told.pictures, told.folded) == ("digits", 8, None, 0)
     assert told.descriptor == Pixels((8, 8)).to_meta()
     assert told.parts[0][2:] == (300, 0, 299)

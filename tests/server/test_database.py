@@ -54,7 +54,7 @@ def test_a_database_answers_as_a_folder_does(folder, address):
             {"key": "a/7", "where": "price < ? and label = '1'", "params": [20], "ties": True},
         ):
             assert without_times(there.post("/search", json=asked)) == without_times(here.post("/search", json=asked))
-        for where in ("weight > 1", "price <", "price < ?", "1; drop table x", "price / 0 = 1 and lower(price) = 1"):
+        for where in ("weight > 1", "price <", "1; drop table x", "price / 0 = 1 and lower(price) = 1"):
             answer = there.post("/search", json={"key": "a/7", "where": where})
             assert error_of(answer, 422) == ("invalid_argument", "where"), where
         assert error_of(there.get("/items/nobody"), 404) == ("unknown_item", "key")

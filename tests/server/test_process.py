@@ -8,6 +8,7 @@ import signal
 import socket
 import threading
 import time
+from concurrent.futures import Future
 
 import numpy as np
 import pytest
@@ -122,6 +123,7 @@ def test_a_stop_lets_requests_finish(index, tmp_path):
 
 SLOW = """
 import time
+from concurrent.futures import Future
 from gphash.server import answers
 answers.summary = lambda *_: time.sleep(60)
 """
@@ -341,18 +343,49 @@ def test_ready_only_after_warming_up(built, monkeypatch):
     thread.join()
 
 
-def test_requests_in_flight_keep_their_collection(built, tmp_path):
+def test_requests_in_flight_keep_their_collection(built, tmp_path, monkeypatch):
     shutil.copytree(built, tmp_path / "own")
 
     async def story():
-        shelf = Shelf(tmp_path / "own" / "digits.gphash", ServiceSettings(), lambda _: None)
+        request = Future()
+        shelf = Shelf(tmp_path / "own" / "digits.gphash", ServiceSettings(), lambda _: None, {request})
         old = shelf.collection
         assert await shelf.reload("test")
         assert shelf.collection is not old
+        await asyncio.sleep(0.1)
         assert old.search(old.query(key=1), 2)
+        assert old not in closed
+        request.set_result(None)
+        await becomes(lambda: old in closed)
+        assert shelf.collection.search(shelf.collection.query(key=1), 2)
         shelf.collection.close()
 
+    closed = noted_closes(monkeypatch)
     asyncio.run(story())
+
+
+def test_a_collection_that_cannot_be_warmed_up_is_closed(index, monkeypatch):
+    def failing(collection):
+        tried.append(collection)
+        raise OSError("no disk")
+
+    async def story():
+        shelf = Shelf(index, ServiceSettings(), results.append)
+        assert not await shelf.reload("test")
+        assert closed == tried != [shelf.collection]
+        shelf.collection.close()
+
+    tried, results, closed = [], [], noted_closes(monkeypatch)
+    monkeypatch.setattr("gphash.server.shelf.warm", failing)
+    asyncio.run(story())
+    assert results == ["failed"]
+
+
+def noted_closes(monkeypatch):
+    """The collections that are closed from now on."""
+    closed, close = [], Collection.close
+    monkeypatch.setattr(Collection, "close", lambda self: (close(self), closed.append(self)))
+    return closed
 
 
 def test_two_writers_are_one_too_many(index):

@@ -10,6 +10,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from gphash.collection.collection import Collection
+from gphash.collection.records import UnknownItemError
 from gphash.index.hamming_index import HammingIndex
 from gphash.server import app
 from gphash.server.questions import SearchJson
@@ -113,12 +114,11 @@ def test_the_limit_of_pixels_is_also_that_of_pictures_shown(built, monkeypatch):
     ],
 )
 def test_only_what_cannot_wait_is_done_where_it_arrives(writable, descriptor, index, quick, monkeypatch):
-    class Asked:  # whatever else is asked of it would be an AttributeError
+    class Asked:  # whatever else is asked of it, such as has_pictures, would be an AttributeError
         pass
 
     collection = Asked()
     collection.writable, collection.descriptor, collection.index = writable, descriptor, index
-    collection.has_pictures = True
     monkeypatch.setattr(app.index_search.scanner, "compiled", True)
     assert app._is_quick(collection, SearchJson(key=1)) is quick
     for narrowed in ({"label": "a"}, {"where": "key > 1"}, {"ties": True}):
@@ -214,6 +214,45 @@ def test_health_and_metrics(client):
     assert "gphash_search_seconds_count" in text
     assert 'gphash_request_seconds_bucket{le="0.01",route="/search"}' in text
     assert "gphash_in_work 1.0" in text  # this one
+
+
+def test_items_are_counted_by_a_thread_and_the_last_number_stays(built, monkeypatch):
+    threads, faults = [], []
+
+    def count(collection):
+        threads.append(threading.current_thread().name)
+        if faults:
+            raise ConnectionError("the database is down")
+        return 1797
+
+    with serving(built / "digits.gphash") as client:
+        monkeypatch.setattr(Collection, "__len__", count)
+        assert "gphash_items 1797.0" in client.get("/metrics").text
+        faults.append(1)
+        assert "gphash_items 1797.0" in client.get("/metrics").text
+    assert [name.startswith("gphash-work") for name in threads] == [True] * 2
+
+
+@pytest.mark.parametrize("fault", [UnknownItemError("gone"), ConnectionError("down")], ids=["removed", "no database"])
+@pytest.mark.parametrize("form", [False, True], ids=["features", "picture"])
+def test_what_was_added_is_told_even_if_it_cannot_be_read_again(index, monkeypatch, form, fault):
+    def add(client, key):
+        if form:
+            said = {"key": str(key), "label": "3", "title": "T"}
+            return client.post("/items", files={"picture": png(np.eye(8, dtype=np.uint8) * 200)}, data=said)
+        row = (DIGITS.data[0] / 16).tolist()
+        return client.post("/items", json={"key": key, "features": row, "tags": ["a", "b"], "title": "T"})
+
+    def failing(self, key):
+        raise fault
+
+    with serving(index, writable=True) as client:
+        first = add(client, 5000)
+        assert first.status_code == 201, first.text
+        monkeypatch.setattr(Collection, "item", failing)
+        again = add(client, 5001)
+        assert again.status_code == 201, again.text
+        assert again.json() == first.json() | {"key": 5001}
 
 
 @pytest.mark.parametrize(

@@ -54,8 +54,9 @@ def _collection(place: str) -> dict[str, Any]:
 
     told: dict[str, Any] = {"collection": options.hidden(place), "kind": "collection"}
     if "://" not in place:
-        parts = manifest.read(Path(place)).parts
-        told |= {"bytes": sum(path.stat().st_size for path in Path(place).rglob("*")), "parts": len(parts)}
+        named = manifest.read(Path(place))
+        sizes = (_size(Path(place, name)) for name in {*named.files, f"{named.items}-wal"})
+        told |= {"bytes": sum(sizes), "parts": len(named.parts)}
     with Collection.open(place) as collection:
         stats = collection.index.stats()
         told |= {"name": collection.name, "items": stats.n_items, "bits": collection.n_bits, "codes": stats.n_codes}
@@ -64,6 +65,14 @@ def _collection(place: str) -> dict[str, Any]:
         told |= {"pictures_elsewhere": collection.hidden_folder, "method": collection.model.method}
         told["descriptor"] = None if collection.descriptor is None else collection.descriptor.to_meta()
         return told | {"model": collection.model.fingerprint}
+
+
+def _size(path: Path) -> int:
+    """Bytes of a file; 0 if a writer has removed it meanwhile."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 @app.command("gphash data", "gphash data digits:test", "gphash data photos/", "gphash data /shared/blocks")

@@ -170,6 +170,8 @@ def _value(name: str, row: int, cell: Any) -> Value:
         return None
     if isinstance(cell, datetime.date | datetime.time):
         return cell.isoformat()
+    if isinstance(cell, int):
+        raise ValueError(f"items[{name!r}] has {cell!r} in row {row}; give whole numbers between -2^63 and 2^63.")
     raise ValueError(f"items[{name!r}] has {cell!r} in row {row}; give texts, numbers, dates or nothing.")
 
 

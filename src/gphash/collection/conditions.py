@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 
 WORDS = ("and", "or", "not", "is", "null", "in", "between", "like")
 FUNCTIONS = {"abs": "number", "coalesce": "any", "length": "text", "lower": "text", "upper": "text"}  # what they take
+TRUTH = {"true": 1, "false": 0}  # what is written instead
 COMPARED = ("=", "<>", "!=", "<", "<=", ">", ">=")
 LONGEST, DEEPEST = 10_000, 50  # characters, and brackets within brackets
 LARGEST = 2**63 - 1
@@ -124,8 +125,10 @@ class _Reader:
 
     def _refuse(self) -> NoReturn:
         rest = " ".join(token for _, token in self._tokens[self._place :]).strip()
-        what = f"{rest[:20]!r} where something else must be" if rest else "no end"
-        raise ValueError(f"where={self._where!r} has {what}; give one whole condition, such as 'price < ?'.")
+        if rest.startswith("=") and self._tokens[self._place - 1][1] == "=":
+            raise ValueError(f"where={self._where!r} has '=='; write = for equal.")
+        what = f"has {rest[:20]!r} where something else must be" if rest else "ends too early"
+        raise ValueError(f"where={self._where!r} {what}; give one whole condition, such as 'price < ?'.")
 
     def _word(self) -> str:
         """The next token, as it can be compared with words and signs."""
@@ -176,6 +179,10 @@ class _Reader:
         if self._take("is"):
             word = "IS NOT NULL" if self._take("not") else "IS NULL"
             self._need("null")
+            if left.kind == "boolean":
+                raise ValueError(
+                    f"where={self._where!r} asks whether a condition is null; is null is for columns and values."
+                )
             return _written("boolean", f"{{}} {word}", [self._alike([left])[0]])
         no = "NOT " if self._take("not") else ""
         if self._take("between"):
@@ -249,6 +256,8 @@ class _Reader:
         if folded in FUNCTIONS and self._take("("):
             return self._called(folded, self._deeper(self._list))
         name = folded[1:-1].replace('""', '"') if token[0] == '"' else folded
+        if name not in self._known and folded in TRUTH:
+            raise ValueError(f"where={self._where!r} has {token!r}; write {TRUTH[folded]} for {folded}.")
         if name not in self._known:
             raise ValueError(f"where names {token!r}, which is no column; the columns are {', '.join(self._columns)}.")
         sql, kind = self._known[name]

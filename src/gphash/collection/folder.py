@@ -54,6 +54,7 @@ class FolderStore:
         self.n_changes = 0
         self.condition_seconds: float | None = None
         self._behind = False
+        self._refused: tuple[int, ...] = ()
         path = self.path
         self._lock = manifests.take_lock(path) if writable else None
         self._owner = os.getpid()
@@ -186,10 +187,19 @@ class FolderStore:
             # If all of it is gone, what is open is still there.
             if not stamp or (stamp, version) == (self._stamp, self._version):
                 return
+            if stamp == self._refused:
+                return
             self.n_changes += 1
             if stamp != self._stamp:  # other parts, or all of it made anew
                 before = self.items
-                self._open()
+                try:
+                    self._open()
+                except FormatError:
+                    # What is there now cannot be used. What is open goes on, if all of it has been read.
+                    if not all("buckets" in vars(part) for part in self.index.contents.parts):
+                        raise
+                    self._refused = stamp
+                    return
                 before.close()
                 return
             self._place, changed, there, codes = self.items.changes(self._place)

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from gphash.files import DataError
 
-NUMBERS, TEXTS, DATES, TRUTHS = "numbers", "texts", "dates", "truths"
+NUMBERS, TEXTS, DATES, BOOLEANS = "numbers", "texts", "dates", "booleans"
 VECTORS = "lists of numbers"
 EMPTY = "empty in every row"
-VALUES = (NUMBERS, TEXTS, DATES, TRUTHS)  # what an item can have
+VALUES = (NUMBERS, TEXTS, DATES, BOOLEANS)  # what an item can have
 
 KNOWN = ("title", "text", "link", "picture")  # item columns that mean something, in any case
 TAKEN = {"label": "label", "tags": "label", "key": "key"}  # names that only a column of this role may have

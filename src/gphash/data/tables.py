@@ -4,7 +4,7 @@ A table has names of columns, in CSV on its first line. Case does not count in t
 its name: ``label`` is the class of a row, blank where it is not known; ``tags`` are its tags, with ``;`` between them;
 ``id`` or ``key`` tells it from others. A column of lists of numbers, all of one length, is the features. If there is
 none, every other column of numbers is a feature; there, numbers are finite, and none is missing. All other columns of
-numbers, texts, dates and truths say something of the items. What is nothing of this is left out, and said to be.
+numbers, texts, dates and booleans say something of the items. Any other column is left out, and the user is told.
 """
 
 import re
@@ -20,7 +20,7 @@ from gphash.arrays import Indices
 from gphash.data import array_files, headers, labels
 from gphash.data.array_files import reading
 from gphash.data.dataset import Content, Skipped
-from gphash.data.headers import DATES, EMPTY, NUMBERS, TEXTS, TRUTHS, UNSAID, VECTORS, Header, Roles
+from gphash.data.headers import BOOLEANS, DATES, EMPTY, NUMBERS, TEXTS, UNSAID, VECTORS, Header, Roles
 from gphash.files import DataError
 
 TABLES = (".csv", ".parquet")
@@ -181,7 +181,7 @@ def _scalar_kind(arrow: Any, kind: Any) -> str:
         NUMBERS: (types.is_integer, types.is_floating, types.is_decimal),
         TEXTS: (types.is_string, types.is_large_string, types.is_string_view),
         DATES: (types.is_date, types.is_timestamp, types.is_time),
-        TRUTHS: (types.is_boolean,),
+        BOOLEANS: (types.is_boolean,),
         EMPTY: (types.is_null,),
     }.items():
         if any(test(kind) for test in tests):

@@ -13,9 +13,11 @@ from pydantic import create_model
 from pydantic_core import to_json
 
 from gphash.arrays import Floats
+from gphash.collection import columns, showing
 from gphash.collection.collection import Collection
 from gphash.collection.records import Hit, Item, Picture, Query, UnknownItemError, bits_of
-from gphash.collection.rows import SAID, Key, KnownKeyError, Value
+from gphash.collection.rows import SAID, Key, KnownKeyError, Row, Value
+from gphash.container import FormatError
 from gphash.data import pictures
 from gphash.index.rankings import RANKINGS
 from gphash.server import questions
@@ -233,7 +235,28 @@ def add(collection: Collection, question: ItemJson | ItemForm, picture: bytes, s
             (key,) = collection.add([question.features], [said])
         else:
             (key,) = collection.add(items=[said], pictures_of=[picture], max_pixels=settings.max_picture_pixels)
-    return to_json(collection.item(key)._asdict())
+    try:
+        stored = collection.item(key)
+    except (UnknownItemError, OSError):  # it was stored, whoever removed it since, and whether or not it can be read
+        stored = _as_stored(collection, key, said, question, picture, settings)
+    return to_json(stored._asdict())
+
+
+def _as_stored(
+    collection: Collection,
+    key: Key,
+    said: dict[str, Any],
+    question: ItemJson | ItemForm,
+    picture: bytes,
+    settings: ServiceSettings,
+) -> Item:
+    """An item as it was when it was added."""
+    given = [question.features] if isinstance(question, ItemJson) else None
+    code = collection.encode(_features(collection, given, picture, settings))[0]
+    cells = columns.fit(columns.read([said], 1), collection.layout).values
+    values: dict[str, Value] = {name: cell for name, (cell,) in cells.items() if cell is not None}
+    row = Row(0, key, code.tobytes(), given is None, values)
+    return Item(key, row.labels, bits_of(code, collection.n_bits)[0], row.described, showing.values(row))
 
 
 def _query(collection: Collection, question: SearchForm, picture: bytes, settings: ServiceSettings) -> Query:
@@ -285,7 +308,7 @@ def _refusing(argument: str | None = None) -> Iterator[None]:
     """Answer what a collection says of what it was given, such as that features are too large."""
     try:
         yield
-    except (KnownKeyError, pictures.PictureError):
+    except (KnownKeyError, pictures.PictureError, FormatError):
         raise
     except ValueError as error:
         # Its sentences begin with what they are about; a column stands in brackets.

@@ -57,8 +57,9 @@ class Service:
 
     def __init__(self, path: str | os.PathLike[str], settings: ServiceSettings) -> None:
         self.settings = settings
+        self.unfinished: set[Future[Any]] = set()
         self.metrics = Metrics(lambda: len(self.shelf.collection))
-        self.shelf = Shelf(path, settings, lambda result: self.metrics.reloads.labels(result).inc())
+        self.shelf = Shelf(path, settings, lambda result: self.metrics.reloads.labels(result).inc(), self.unfinished)
         self.state = "loading"
         self.when_ready: Callable[[], None] = lambda: None
         self.is_compiling = False
@@ -66,7 +67,6 @@ class Service:
         self.at_pictures = ThreadPoolExecutor(WORKERS, "gphash-pictures")
         self.at_uploads = ThreadPoolExecutor(settings.upload_threads, "gphash-describe")
         self._uploads = 0
-        self.unfinished: set[Future[Any]] = set()
 
     @contextlib.asynccontextmanager
     async def life(self, _: FastAPI) -> AsyncIterator[None]:
@@ -227,7 +227,7 @@ def _add_page_and_state(app: FastAPI, service: Service) -> None:
     @app.get("/metrics", responses=_responses(content={"text/plain": {"schema": {"type": "string"}}}))
     async def metrics() -> Response:
         """Counters for Prometheus."""
-        return Response(service.metrics.text(), headers={"Content-Type": CONTENT_TYPE})
+        return Response(await service.do(service.at_work, service.metrics.text), headers={"Content-Type": CONTENT_TYPE})
 
 
 def _add_items(app: FastAPI, service: Service) -> None:
@@ -330,12 +330,12 @@ def _complete(described: dict[str, Any], settings: ServiceSettings, keys: str) -
 def _is_quick(collection: Collection, question: SearchJson) -> bool:
     """Whether a search takes less time than handing it to another thread.
 
-    It does not if the item's picture is described, if items that pass a filter are gathered, if ties are counted, if it
-    may wait for a writer or a database, or as long as the search is not compiled.
+    It does not if the item's picture may be described, if items that pass a filter are gathered, if ties are counted,
+    if it may wait for a writer or a database, or as long as the search is not compiled. Nothing is asked of the items
+    to find out: that could take longer than the search.
     """
     filtered = question.label is not None or question.where is not None or question.ties
-    described = collection.descriptor is not None and collection.has_pictures
-    by_code = question.key is not None and not filtered and not described
+    by_code = question.key is not None and not filtered and collection.descriptor is None
     here = not collection.writable and isinstance(collection.index, HammingIndex)
     return by_code and here and index_search.scanner.compiled
 

@@ -1,5 +1,6 @@
 """Counters of the service, for Prometheus."""
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -23,7 +24,7 @@ class Metrics:
         self.reloads = Counter("gphash_reloads", "Times the collection was opened again.", ["result"], **new)
         self.refused = Counter("gphash_busy", "Requests refused for want of room.", ["reason"], **new)
         self.search = Histogram("gphash_search_seconds", "Time in the index.", buckets=SECONDS, **new).observe
-        Gauge("gphash_items", "Items to search among.", **new).set_function(n_items)
+        self._n_items, self._items = n_items, Gauge("gphash_items", "Items to search among.", **new)
         Gauge("gphash_in_work", "Requests worked on now.", **new).set_function(lambda: self.in_work)
         Gauge("gphash_bodies", "Bodies on their way.", **new).set_function(lambda: self.arriving)
 
@@ -33,5 +34,7 @@ class Metrics:
         self._seconds.labels(route).observe(seconds)
 
     def text(self) -> bytes:
-        """Everything, in the text format of Prometheus."""
+        """Everything, in the text format of Prometheus; counting the items may wait for a disk or a database."""
+        with contextlib.suppress(OSError):  # a database that does not answer: the last known number stays
+            self._items.set(self._n_items())
         return generate_latest(self._registry)

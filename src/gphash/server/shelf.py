@@ -2,7 +2,9 @@
 
 import asyncio
 import os
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterable
+from concurrent import futures
 from typing import Any
 
 import numpy as np
@@ -21,11 +23,18 @@ class Shelf:
     """Holds the current collection, opened as by `Collection.open`; `count` is told "done" or "failed" by a reload.
 
     Collections see by themselves what others add and remove; only another one in the same place has to be opened. A
-    request takes `collection` once and keeps it to its end, and the last one lets it go.
+    request takes `collection` when its work begins, and keeps it to its end. `unfinished` is the work under way: a
+    collection that was replaced is closed when all of it is done.
     """
 
-    def __init__(self, path: str | os.PathLike[str], settings: ServiceSettings, count: Callable[[str], None]) -> None:
-        self._path, self._settings, self._count = path, settings, count
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        settings: ServiceSettings,
+        count: Callable[[str], None],
+        unfinished: Iterable[futures.Future[Any]] = (),
+    ) -> None:
+        self._path, self._settings, self._count, self._unfinished = path, settings, count, unfinished
         self.collection = self._open()
         self._reloading = asyncio.Lock()
 
@@ -36,16 +45,17 @@ class Shelf:
             return False
         async with self._reloading:
             try:
-                fresh = await asyncio.to_thread(self._open)
-                await asyncio.to_thread(warm, fresh)
-                await asyncio.to_thread(compile_search, fresh)
+                fresh, n_items = await asyncio.to_thread(self._open_warm)
             # Whatever is wrong with the new one, the old one is being served.
             except Exception as error:
                 logs.event("reload", reason=reason, result="failed", error=f"{type(error).__name__}: {error}")
                 self._count("failed")
                 return False
-            self.collection = fresh
-            logs.event("reload", reason=reason, result="done", items=len(fresh))
+            old, self.collection = self.collection, fresh
+            # A daemon, as a stop does not wait for work that takes too long.
+            given = (old, tuple(self._unfinished))
+            threading.Thread(target=_close_after, args=given, name="gphash-close", daemon=True).start()
+            logs.event("reload", reason=reason, result="done", items=n_items)
             self._count("done")
             return True
 
@@ -54,7 +64,9 @@ class Shelf:
         delay = seconds
         while True:
             await asyncio.sleep(delay)
-            if await asyncio.to_thread(self._is_replaced) and not await self.reload("replaced"):
+            async with self._reloading:  # nobody closes it while it is asked
+                is_replaced = await asyncio.to_thread(self._is_replaced)
+            if is_replaced and not await self.reload("replaced"):
                 delay = min(2 * delay, max(seconds, RETRY_SECONDS))
             else:
                 delay = seconds
@@ -64,11 +76,30 @@ class Shelf:
         how: dict[str, Any] = {"writable": chosen.writable, "pictures": chosen.pictures}
         return Collection.open(self._path, condition_seconds=CONDITION_SECONDS, **how)
 
+    def _open_warm(self) -> tuple[Collection, int]:
+        """A collection that is ready for requests, and how many items it has."""
+        fresh = self._open()
+        try:
+            warm(fresh)
+            compile_search(fresh)
+            return fresh, len(fresh)
+        except BaseException:
+            fresh.close()
+            raise
+
     def _is_replaced(self) -> bool:
         try:
             return self.collection.is_replaced()
         except Exception:  # there is no collection; opening it says why
             return True
+
+
+def _close_after(collection: Collection, unfinished: tuple[futures.Future[Any], ...]) -> None:
+    futures.wait(unfinished)
+    try:
+        collection.close()
+    except Exception as error:
+        logs.crash("closing the old collection failed", error)
 
 
 def warm(collection: Collection) -> None:

@@ -198,7 +198,7 @@ class Server:
         return max(patience, 1)
 
     def _configure(self, connection: Connection[Any]) -> None:
-        # Nothing is for ever, which is what 0 milliseconds would mean.
+        # Rounded up, as 0 would mean no limit.
         for name, value in (SETTINGS | {"lock_timeout": f"{math.ceil(self._lock_timeout * 1000)}"}).items():
             connection.execute("SELECT set_config(%s, %s, false)", (name, value))
         connection.adapters.register_dumper(np.ndarray, _ArrayDumper)
