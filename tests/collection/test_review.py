@@ -92,7 +92,7 @@ def test_a_query_of_another_model_is_refused(copy, tmp_path):
 def test_a_slow_condition_ends(copy):
     slow = " + ".join(f"length(lower(label)) * {number}" for number in range(1, 60)) + " < 0"
     with Collection.open(copy, condition_seconds=0.0) as collection:
-        with pytest.raises(ValueError, match=r"takes more than 0 seconds; give a simpler one"):
+        with pytest.raises(ValueError, match=r"takes more than 0 s; give a simpler one"):
             collection.search(SOURCE.X[0], where=slow)
         assert len(collection.search(SOURCE.X[0])) == 10
     with Collection.open(copy) as collection:
