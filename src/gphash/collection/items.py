@@ -58,7 +58,7 @@ class Items:
         with sqlite.telling(path):
             connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             settings = (f"application_id = {APPLICATION}", f"user_version = {FORMAT}")
-            for setting in (*settings, "journal_mode = OFF", "synchronous = OFF"):
+            for setting in (*settings, "journal_mode = OFF", "synchronous = OFF", "cache_size = -262144"):
                 connection.execute(f"PRAGMA {setting}")
             connection.execute("BEGIN")
             for statement in sqlite.tables(layout).values():
@@ -420,12 +420,8 @@ def _is_code(code: Any, n_bits: int | None) -> bool:
 
 
 def _mark(row: tuple[Any, ...]) -> int:
-    """What tells that values are as they were written, the same in every version of Python."""
-    texts = (
-        one if one.__class__ is str else "\0" if one is None else one.hex() if isinstance(one, bytes) else repr(one)
-        for one in row
-    )
-    return zlib.crc32("\x1f".join(texts).encode())
+    """What tells that values are as they were written; in ASCII, as which letters `repr` shows depends on the Python."""
+    return zlib.crc32(ascii(row).encode())
 
 
 def _list(values: Sequence[Any]) -> tuple[str]:
