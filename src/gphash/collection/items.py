@@ -420,7 +420,7 @@ def _is_code(code: Any, n_bits: int | None) -> bool:
 
 
 def _mark(row: tuple[Any, ...]) -> int:
-    """What tells that values are as they were written; in ASCII, as which letters `repr` shows depends on the Python."""
+    """What tells that values are as they were written; `ascii` is the same in every version of Python."""
     return zlib.crc32(ascii(row).encode())
 
 
