@@ -50,7 +50,7 @@ def here(tmp_path, monkeypatch):
         ("evaluate m.gph labelled.npz -o rows.npy", "already exists and is no report"),
         ("index m.gph labelled.npz -o thesis.txt", "--output 'thesis.txt' is a file; give the name of a folder."),
         ("index m.gph labelled.npz -o .", "--output '.' has other files, such as"),
-        ("index m.gph labelled.npz -o i.gphash", "give another name, or allow to replace it: --replace."),
+        ("index m.gph labelled.npz -o i.gphash", "give another name, or pass --replace to replace it."),
         ("search i.gphash key:3 --show photo.png", "already exists and is no drawing"),
         ("search i.gphash key:3 --show photo.svg", "--show 'photo.svg' already exists and is no drawing"),
     ],

@@ -131,7 +131,7 @@ def test_there_and_back(run, stored, tmp_path):
     run("remove", stored, 5)
     back = tmp_path / "back.gphash"
     assert answer(run, "fetch", stored, back) == {"collection": str(back), "items": 2296}
-    assert "or allow to replace it: --replace." in " ".join(run("fetch", stored, back, code=2).stderr.split())
+    assert "or pass --replace to replace it." in " ".join(run("fetch", stored, back, code=2).stderr.split())
     run("remove", stored, 6)
     assert run("fetch", stored, back, "--replace").stdout == f"wrote {back}: 2,295 items\n"
     for words in (("key:7", "-k", 3000, "--ranking", "expected"), ("key:2000", "--where", "label <> '3'")):

@@ -165,7 +165,7 @@ def open_blocks(data: str, roles: Roles) -> "FolderTable":
 def _tell_columns(data: str, n_features: int, items: list[str], left_out: list[str]) -> None:
     if not shown.manner.quiet:
         named = shown.some(items, shown.MOST, " … and {} more") or "none"
-        shown.note(f"{data}: {n_features:,} features a row; item columns: {named}")
+        shown.note(f"{data}: {n_features:,} features a row; item columns: {named} (--item-column adds some)")
     if left_out:
         what = shown.some(left_out, NAMED, "; and {} more")
         shown.remark(f"left out {len(left_out)} column(s) of {data!r}: {what}")

@@ -201,7 +201,9 @@ class Collection:
         A PictureError says why it cannot be described, or has too many pixels.
         """
         if self.descriptor is None:
-            raise ValueError("picture given, but the collection holds plain features; give features.")
+            raise ValueError(
+                "picture given, but the collection holds plain features; give features, such as a file .npy of rows."
+            )
         return self.descriptor.describe(pictures.open_picture(picture, max_pixels, self.descriptor.spare))
 
     def query(

@@ -12,6 +12,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
+import numpy as np
+
 WORDS = ("and", "or", "not", "is", "null", "in", "between", "like")
 FUNCTIONS = {"abs": "number", "coalesce": "any", "length": "text", "lower": "text", "upper": "text"}  # what they take
 TRUTH = {"true": 1, "false": 0}  # what is written instead
@@ -20,6 +22,7 @@ LONGEST, DEEPEST = 10_000, 50  # characters, and brackets within brackets
 LARGEST = 2**63 - 1
 CASTS = {"number": "float8", "text": "text", "boolean": "boolean"}  # of a null
 
+NUMBER = re.compile(r"\s*[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?\s*")  # in a value
 TOKEN = re.compile(
     r"""\s* (?: (?P<text>'(?:[^']|'')*') | (?P<number>[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?(?![\w.]))
     | (?P<name>[^\W\d]\w*|"(?:[^"]|"")+") | (?P<value>\?) | (?P<sign><=|>=|<>|!=|\|\||[=<>+*/(),-]) )""",
@@ -69,6 +72,7 @@ def read(where: Any, params: Any, columns: Mapping[str, str], kinds: Mapping[str
         raise ValueError(f"where={str(where)[:80]!r}; give a condition as text, such as 'price < ?'.")
     if isinstance(params, str | bytes | Mapping) or not isinstance(params, Sequence):
         raise ValueError(f"params={params!r}; give a list with a value for every ? of where.")
+    params = [value.item() if isinstance(value, np.generic) else value for value in params]
     for value in params:
         finite = not isinstance(value, float) or math.isfinite(value)
         if not isinstance(value, str | int | float | None) or not finite or not _is_text(str(value)):
@@ -292,7 +296,7 @@ class _Reader:
         value = term.values[0] if term.given else None
         if kind == "text" and isinstance(value, int):
             return _value(str(value))
-        if kind == "number" and isinstance(value, str) and re.fullmatch(r"\s*[+-]?[0-9]+(\.[0-9]+)?\s*", value):
+        if kind == "number" and isinstance(value, str) and NUMBER.fullmatch(value):
             return _value(_number(value))
         what = term.sqlite if not term.given else repr(value)
         needed = {"boolean": "a condition", "number": "a number", "text": "a text"}[kind]

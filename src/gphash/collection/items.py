@@ -335,7 +335,10 @@ class Items:
                 for row, picture in zip(made, pictures, strict=True):
                     self._add(ask, row, picture)
         except sqlite3.IntegrityError as error:
-            raise KnownKeyError(TAKEN) from error
+            keys = [row.key for row in rows if row.key is not None]
+            known = self.numbers(keys)
+            twice = next((key for key in keys if key in known or keys.count(key) > 1), None)
+            raise KnownKeyError(f"key {twice!r}: {TAKEN}") from error
         return [row.number for row in made]
 
     def _add(self, ask: Any, row: Row, picture: bytes | None) -> None:

@@ -112,7 +112,8 @@ def telling(path: Path, decoding: bool = True) -> Iterator[None]:
     except sqlite3.IntegrityError:
         raise
     except sqlite3.ProgrammingError as error:
-        raise ValueError(f"{shown} cannot be asked: {error}") from error
+        what = "is closed; open the collection again" if "closed" in str(error) else f"cannot be asked: {error}"
+        raise ValueError(f"{shown} {what}.") from error
     except sqlite3.OperationalError as error:
         failed = _failed(error)
         if failed == "FULL":
