@@ -26,6 +26,7 @@ if not (CHROMIUM and DRIVER):
 
 from selenium import webdriver  # noqa: E402
 from selenium.webdriver.chrome.service import Service  # noqa: E402
+from selenium.webdriver.common.action_chains import ActionChains  # noqa: E402
 from selenium.webdriver.common.by import By  # noqa: E402
 from selenium.webdriver.common.keys import Keys  # noqa: E402
 
@@ -163,7 +164,7 @@ class Page:
         return self.browser.execute_script(script, *arguments)
 
     def press(self, *keys):
-        self.browser.switch_to.active_element.send_keys(*keys)
+        ActionChains(self.browser).send_keys(*keys).perform()  # to whatever has the focus, at that moment
 
     def found(self):
         return self.run("return [...document.querySelectorAll('#grid a.main')].map(card => card.dataset.key)")
