@@ -16,8 +16,8 @@ from gphash.index import buckets as bucketing
 def to_database(source: Location, address: str, progress: Progress | None = None) -> int:
     """Copy a folder into new tables, as a whole or not at all, and return how many items it has.
 
-    Pictures in a folder that the collection names stay where they are, and are not shown from the database. What others
-    change meanwhile is not copied.
+    Pictures that are files stay in their folder; give it to `Collection.open` to see them. What others change
+    meanwhile is not copied.
     """
     with folder.FolderStore.open(source, writable=False) as opened, opened.items.moment():
         told = {"name": opened.name, "n_bits": opened.manifest.n_bits, "fingerprint": opened.manifest.fingerprint}

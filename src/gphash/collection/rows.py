@@ -94,7 +94,3 @@ def quoted(name: str) -> str:
 
 class KnownKeyError(ValueError):
     """A key is in the collection already."""
-
-
-class NoNumberError(Exception):
-    """All numbers were used."""
