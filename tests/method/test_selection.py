@@ -71,14 +71,14 @@ class TestKernel:
     @pytest.mark.parametrize(("width", "length"), [(0.125, 0.075), (0.5, 1.0)])
     def test_narrow_stripes_need_a_short_length_and_wide_ones_a_long_one(self, monkeypatch, kind, width, length):
         monkeypatch.setattr(SquaredExponential, "LENGTH_SCALES", (0.075, 1.0))
-        monkeypatch.setattr(selection, "median_distance", lambda X: 1.0)
+        monkeypatch.setattr(kernels, "median_distance", lambda X: 1.0)
         assert chosen(sample_of(kind, width), signal_scale=8.0).length_scale == length
 
     def test_what_is_chosen_has_the_best_score_for_the_same_codes(self, trained):
         found = chosen(sample_of(width=0.25))
         (first, start), *tried = trained
         assert len(tried) == len(SquaredExponential.LENGTH_SCALES) * len(selection.SIGNAL_SCALES)
-        assert first[1].length_scale == pytest.approx(selection.median_distance(sample_of().X))
+        assert first[1].length_scale == pytest.approx(kernels.median_distance(sample_of().X))
         for arguments, outcome in tried:
             np.testing.assert_array_equal(arguments[-1], start.signs)
             np.testing.assert_array_equal(outcome.signs, start.signs)
@@ -86,7 +86,7 @@ class TestKernel:
 
     def test_the_edges_of_the_grid_can_be_chosen(self, trained):
         narrow, wide, noise = (sample_of(width=width) for width in (0.125, 0.5, 0.001))
-        distance = selection.median_distance(narrow.X)
+        distance = kernels.median_distance(narrow.X)
         assert chosen(narrow).length_scale == distance * SquaredExponential.LENGTH_SCALES[0]
         assert chosen(wide).signal_scale == selection.SIGNAL_SCALES[-1]
         # Where there is nothing to learn, the kernel that claims least.
@@ -217,8 +217,8 @@ class TestMeasures:
 
     def test_the_median_leaves_equal_rows_out(self):
         twice = np.repeat([[0.0, 0.0], [3.0, 4.0]], 40, axis=0)
-        assert selection.median_distance(twice) == pytest.approx(5)
-        assert selection.median_distance(np.ones((5, 3))) == 1.0
+        assert kernels.median_distance(twice) == pytest.approx(5)
+        assert kernels.median_distance(np.ones((5, 3))) == 1.0
 
 
 class TestOrder:

@@ -57,6 +57,12 @@ class GPHasher(Hasher):
         `gphash.method.kernels.KERNELS`.
     length_scale, signal_scale : float or "auto"
         ℓ and σ_f of the kernel; "auto" chooses by the leave-one-out score of EP on a sample of rows.
+    power : float
+        α of power EP: the share of what the inducing inputs leave open that counts as noise. 1 is the paper (FITC), 0
+        the variational limit.
+    metric : "auto" or None
+        "auto" learns, from labels or tags, a linear map to the few dimensions in which codes change, and keeps it if
+        unseen rows are found better by it. None compares rows by all their features alike.
     similarity_scale : float or "auto"
         σ_y of the similarity likelihood Φ(σ_y s V); "auto" is 2 / n_bits.
     pair_weight : float or "auto"
@@ -119,11 +125,13 @@ class GPHasher(Hasher):
     kernel: str = "squared-exponential"
     length_scale: float | str = validation.positive_or_auto()
     signal_scale: float | str = validation.positive_or_auto()
+    power: float = validation.share(0.05)
+    metric: str | None = validation.parameter("auto", "'auto' or None", lambda value: value in ("auto", None))
     similarity_scale: float | str = validation.positive_or_auto()
     pair_weight: float | str = validation.positive_or_auto(1.0)
     balance_pairs: bool = validation.truth(True)
     n_representatives: int = validation.whole(5000)
-    n_starts: int = validation.whole(4)
+    n_starts: int = validation.whole(2)
     max_sweeps: int = validation.whole(50)
     block_size: int = validation.whole(2048)
     memory_limit: float | str = validation.positive_or_auto("auto", 1, 1e18)
@@ -219,6 +227,8 @@ class GPHasher(Hasher):
             solver=self.solver,
             unit_length=self.scaling == "unit",
             kernel=self.kernel,
+            power=float(self.power),
+            metric=self.metric is not None,
             memory_limit=limit if spill else np.inf,
             seed=validation.seed(self.random_state),
         )

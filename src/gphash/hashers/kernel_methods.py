@@ -26,7 +26,7 @@ from gphash.data.blocks import ArrayTable
 from gphash.execution.local import Executor, SerialExecutor, row_blocks
 from gphash.hashers import validation
 from gphash.hashers.contract import Hasher
-from gphash.method import inducing, scaling, selection
+from gphash.method import inducing, kernels, scaling, selection
 from gphash.method.hashing import HashFunction
 from gphash.method.kernels import SquaredExponential
 from gphash.schema import Maybe, Number, Rule
@@ -143,7 +143,7 @@ class KernelHasher(Hasher):
         ridge: Any = getattr(self, "ridge", "auto")
         lengths, ridges = [self.length_scale], self.RIDGES if ridge == "auto" else (ridge,)
         if self.length_scale == "auto":
-            distance = selection.median_distance(X[some])
+            distance = kernels.median_distance(X[some])
             lengths = [distance * factor for factor in SquaredExponential.LENGTH_SCALES]
         candidates = [(float(length), float(ridge)) for length, ridge in product(lengths, ridges)]
         if len(candidates) == 1:
@@ -199,7 +199,7 @@ class KLSH(KernelHasher):
         if self.length_scale != "auto":
             return float(self.length_scale), 0.0
         some = np.random.default_rng([seed, 11]).permutation(len(X))[: selection.SAMPLE]
-        return selection.median_distance(X[some]), 0.0
+        return kernels.median_distance(X[some]), 0.0
 
     def _values(self, kernel: SquaredExponential, Z: Floats, X: Floats, executor: Executor) -> Floats:
         return kernel.gram(Z.astype(np.float64))

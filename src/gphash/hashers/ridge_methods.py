@@ -34,13 +34,13 @@ import numpy as np
 import scipy.linalg
 from scipy.special import expit
 
-from gphash.arrays import Floats, Indices, Signs
+from gphash.arrays import Floats, Indices
 from gphash.compiled import jit
 from gphash.execution.local import Executor, row_blocks
 from gphash.functions.projections import LinearFunction
 from gphash.hashers import validation
 from gphash.hashers.kernel_methods import BLOCK, Blocked, KernelHasher, Teaching, best
-from gphash.method import scaling, selection, triangular
+from gphash.method import scaling, selection, triangular, words
 from gphash.schema import Number, Rule
 from gphash.supervision import similarity
 from gphash.supervision.similarity import PairGraph, Signatures
@@ -50,7 +50,6 @@ FIT_PENALTY = 1e-5  # ν
 SWEEPS = 5
 DESCENTS = 10
 TOLERANCE = 1e-5
-DRAWS = 200  # of code words
 PRIOR_VARIANCE = 30.0  # β
 PAIRS_PRIOR_VARIANCE = 0.3  # β for judged pairs: with 30, ten or twenty partners per row leave codes at random
 STEPS = 50  # of latent factors
@@ -115,8 +114,8 @@ class HadamardRidge(RidgeHasher):
 
     def _bits(self, given: Teaching) -> tuple[Floats, Floats]:
         classes = similarity.class_numbers(given.supervision)
-        words = code_words(int(classes.max()) + 1, self.n_bits, given.generator)
-        return Ridge(given.K, given.ridge, given.executor).solve(words[classes].astype(np.float64))
+        found = words.hadamard(int(classes.max()) + 1, self.n_bits, given.generator)
+        return Ridge(given.K, given.ridge, given.executor).solve(found[classes].astype(np.float64))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -193,26 +192,6 @@ def descend(B: Floats, Y: Floats, predicted: Floats) -> Floats:
         if not changed:
             break
     return B
-
-
-def code_words(n_classes: int, n_bits: int, generator: np.random.Generator) -> Signs:
-    """Words of ±1 far from each other, [n_classes, n_bits].
-
-    Random rows of a Hadamard matrix of that many columns, any two of which differ in half of the bits, if there is one
-    with enough rows; else the best of many random cuts of a larger one.
-    """
-    order = 1 << (max(n_bits, n_classes) - 1).bit_length()
-    hadamard = scipy.linalg.hadamard(order, dtype=np.int8)
-    draw = partial(generator.choice, order, replace=False)
-    if order == n_bits:
-        return np.asarray(hadamard[draw(n_classes)])
-
-    def spread(words: Signs) -> tuple[float, float]:
-        distances = (n_bits - words.astype(np.int64) @ words.T) // 2
-        apart = distances[~np.eye(n_classes, dtype=bool)]
-        return float(apart.min()), float(apart.mean())
-
-    return max((hadamard[draw(n_classes)][:, draw(n_bits)] for _ in range(DRAWS)), key=spread)
 
 
 def latent(supervision: Any, n_rows: int, n_bits: int, generator: np.random.Generator, executor: Executor) -> Floats:

@@ -44,6 +44,11 @@ def positive_or_auto(default: float | str = "auto", least: float = 1e-6, most: f
     return parameter(default, f'a number from {least:g} to {most:g}, or "auto"', fits)
 
 
+def share(default: float) -> Any:
+    """A number from 0 to 1."""
+    return parameter(default, "a number from 0 to 1", lambda value: _within(value, Real, 0, 1))
+
+
 def one_of(*words: str) -> Any:
     """One of some words; the first is the default."""
     need = f"one of {', '.join(map(repr, words))}"

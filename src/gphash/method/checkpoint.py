@@ -21,10 +21,9 @@ from gphash.arrays import Signs
 from gphash.codes import packing
 from gphash.data.blocks import Table
 from gphash.execution.local import BlocksLostError, Executor
-from gphash.method import hashing, kernels, triangular
+from gphash.method import hashing, kernels, scaling, triangular
 from gphash.method.ep import Shared, Sites
 from gphash.method.hashing import HashFunction
-from gphash.method.scaling import Scaling
 from gphash.method.selection import Start
 from gphash.method.state import Latent, State, Sweep
 from gphash.method.training import Checkpoint, Chosen, Settings
@@ -60,7 +59,7 @@ SCHEMA = Schema(
     {
         "run": Text(),
         "supervision": Text(),
-        **hashing.SCHEMA.fields,
+        **{name: hashing.SCHEMA.fields[name] for name in ("unit_length", "kernel")},
         "pair_weight": Number(1e-6, 1e6),
         "sweeps": Each(SWEEP),
         "state": Maybe(Record(STATE)),
@@ -68,7 +67,7 @@ SCHEMA = Schema(
         "start_score": Maybe(Number(-FAR, FAR)),
     },
     {
-        "scaling_mean": hashing.SCHEMA.arrays["scaling_mean"],
+        **scaling.ARRAYS,
         "Z": hashing.SCHEMA.arrays["Z"],
         "start_signs": Array("|i1", ("sample", "bits"), -1, 1, optional=True),
         **{f"start_{name}": _of_start(rule) for name, rule in hashing.SCHEMA.arrays.items()},
@@ -183,7 +182,7 @@ def save(path: Path, run: str, checkpoint: Checkpoint) -> None:
         "sweeps": [list(sweep) for sweep in sweeps],
         **dict.fromkeys(("state", "start", "start_score")),
     }
-    arrays: dict[str, NDArray[Any]] = {"scaling_mean": chosen.scaling.mean, "Z": chosen.Z}
+    arrays: dict[str, NDArray[Any]] = scaling.arrays(chosen.scaling) | {"Z": chosen.Z}
     if start is not None:
         meta["start"], content = start.function.content()
         meta["start_score"] = start.score
@@ -236,7 +235,8 @@ def _check(checkpoint: Checkpoint, settings: Settings, n_rows: int) -> None:
             raise FaultError("the array 'start_signs' has more rows than the run, or holds 0")
         own, kernel = start.function.scaling, start.function.kernel
         same = kernel == chosen.kernel and own.unit_length == chosen.scaling.unit_length
-        if not same or not np.array_equal(own.mean, chosen.scaling.mean):
+        mine, theirs = scaling.arrays(own), scaling.arrays(chosen.scaling)
+        if not same or mine.keys() != theirs.keys() or not all(np.array_equal(mine[key], theirs[key]) for key in mine):
             raise FaultError("its start has another kernel or scaling than the rest")
     if state is not None:
         if state.sweep != len(sweeps):
@@ -251,8 +251,9 @@ def _check(checkpoint: Checkpoint, settings: Settings, n_rows: int) -> None:
 
 def _restore(meta: dict[str, Any], arrays: dict[str, NDArray[Any]], blocks: list[int]) -> Checkpoint:
     """The checkpoint that `save` wrote."""
-    scaling, kernel = Scaling(arrays["scaling_mean"], meta["unit_length"]), kernels.from_meta(meta["kernel"])
-    chosen = Chosen(meta["supervision"], scaling, arrays["Z"], kernel, meta["pair_weight"])
+    kernel, Z = kernels.from_meta(meta["kernel"]), arrays["Z"]
+    scaled = scaling.restore(meta["unit_length"], arrays, Z.shape[1])
+    chosen = Chosen(meta["supervision"], scaled, Z, kernel, meta["pair_weight"])
     if len({meta["start"] is None, "start_signs" not in arrays, "start_uncertainty" not in arrays}) > 1:
         raise FaultError("a part of its start is missing")
     start = None

@@ -1,10 +1,11 @@
 """Kernel machines: what a row's code is computed from, for Gaussian processes (section 2.4 of the paper) and others.
 
-    mean_j(x) = k(x, Z) w_j + c_j,   variance(x) = k(x, x) − ‖Uᵀ k(Z, x)‖²
+    mean_j(x) = k(x, Z) w_j + c_j,   variance(x) = α k(x, x) + Σ_u ± (U_uᵀ k(Z, x))²
     P(bit_j = 1) = Φ(mean_j / √(1 + variance)),   bit_j = [mean_j ≥ 0]
 
-with w_j = L⁻ᵀ b_j, and U Uᵀ = L⁻ᵀ (I − Λ̄⁻¹) L⁻¹ from the prior's whitening L and the shared factor Λ̄. The
-offset c is zero for Gaussian processes; other kernel methods, which know no U, may have one.
+with w_j = L⁻ᵀ b_j, and U diag(±1) Uᵀ = L⁻ᵀ (Λ̄⁻¹ − α I) L⁻¹ from the prior's whitening L and the shared factor Λ̄:
+a share α of what the inducing inputs leave open, and what the data leave open of the inducing values. The offset c is
+zero for Gaussian processes; other kernel methods, which know no U, may have one.
 
 Rows with a mean so near to zero that rounding could decide its sign are computed again in float64: a row's code must
 not depend on which rows it is encoded with.
@@ -13,7 +14,7 @@ not depend on which rows it is encoded with.
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,23 +26,35 @@ from gphash.execution.local import LocalExecutor, row_blocks
 from gphash.method import kernels, scaling
 from gphash.method.kernels import Kernel
 from gphash.method.scaling import Scaling
-from gphash.schema import Array, Flag, Schema
+from gphash.schema import Array, Flag, Maybe, Number, Record, Schema, Whole
 
 TILE = 1024
 ROUNDING = 2e-7  # of a sum of float32 kernel values times weights, relative to the sum of their absolute values
 
 SCHEMA = Schema(
-    {"unit_length": Flag(), "kernel": kernels.rule()},
     {
-        "scaling_mean": scaling.MEAN,
-        "Z": Array("<f4", ("inducing inputs", "features")),
+        "unit_length": Flag(),
+        "kernel": kernels.rule(),
+        "uncertainty": Maybe(Record({"power": Number(0, 1), "n_lowering": Whole(0, 2**31)})),
+    },
+    {
+        **scaling.ARRAYS,
+        "Z": Array("<f4", ("inducing inputs", "dimensions")),
         "weights": Array("<f4", ("inducing inputs", "bits")),
         "offset": Array("<f8", ("bits",)),
         "uncertainty": Array("<f4", ("inducing inputs", "inducing inputs"), optional=True),
     },
-    {"bits": (1, MOST_BITS), "features": (1, 2**31), "inducing inputs": (1, 2**31)},
+    {"bits": (1, MOST_BITS), **dict.fromkeys(("features", "dimensions", "inducing inputs"), (1, 2**31))},
 )
 """What a file holds of a hash function."""
+
+
+class Uncertainty(NamedTuple):
+    """What the variance of a row is computed from."""
+
+    power: float  # α
+    columns: Floats  # U, float32 [r, r]
+    n_lowering: int  # the first so many columns lower the variance, the others raise it
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,18 +63,20 @@ class HashFunction:
 
     scaling: Scaling
     kernel: Kernel
-    Z: Floats  # inducing inputs, scaled, float32 [r, d]
+    Z: Floats  # inducing inputs, scaled, float32 [r, d], or [r, q] with a metric
     weights: Floats  # w, one column per bit, float32 [r, m]
     offset: Floats  # c, one number per bit, float64 [m]
-    uncertainty: Floats | None = None  # U, float32 [r, r]; None if the method knows none
+    uncertainty: Uncertainty | None = None  # None if the method knows none
 
     def __getstate__(self) -> dict[str, object]:
         """The fields alone: what is derived from them is made again when needed."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def __repr__(self) -> str:
-        r, d = self.Z.shape
-        return f"HashFunction({d} features → {self.n_bits} bits, {r} inducing inputs, {self.kernel})"
+        r, q = self.Z.shape
+        through = "" if self.scaling.metric is None else f" → {q} dimensions"
+        path = f"{self.n_features} features{through} → {self.n_bits} bits"
+        return f"HashFunction({path}, {r} inducing inputs, {self.kernel})"
 
     @property
     def n_bits(self) -> int:
@@ -71,7 +86,7 @@ class HashFunction:
     @property
     def n_features(self) -> int:
         """Width of a raw row."""
-        return int(self.Z.shape[1])
+        return len(self.scaling.mean)
 
     def margins(self, X: Floats, n_jobs: int | None = 1) -> Floats:
         """Predictive means of the latent functions, [n, m]; their signs are the bits."""
@@ -96,8 +111,12 @@ class HashFunction:
     def content(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """What a file keeps."""
         meta = {"unit_length": self.scaling.unit_length, "kernel": kernels.to_meta(self.kernel)}
-        arrays = {"scaling_mean": self.scaling.mean, "Z": self.Z, "weights": self.weights, "offset": self.offset}
-        return meta, arrays if self.uncertainty is None else {**arrays, "uncertainty": self.uncertainty}
+        arrays = scaling.arrays(self.scaling) | {"Z": self.Z, "weights": self.weights, "offset": self.offset}
+        if self.uncertainty is None:
+            return {**meta, "uncertainty": None}, arrays
+        power, columns, n_lowering = self.uncertainty
+        about = {"power": power, "n_lowering": n_lowering}
+        return {**meta, "uncertainty": about}, {**arrays, "uncertainty": columns}
 
     @cached_property
     def landmarks(self) -> Floats:
@@ -120,9 +139,15 @@ class HashFunction:
     def restore(cls, meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
         """Hash function from its content; a FaultError says what is wrong with that."""
         schema.check(SCHEMA, meta, arrays)
-        scaled = Scaling(arrays["scaling_mean"], meta["unit_length"])
-        own = {name: array for name, array in arrays.items() if name != "scaling_mean"}
-        function = cls(scaled, kernels.from_meta(meta["kernel"]), **own)
+        scaled = scaling.restore(meta["unit_length"], arrays, arrays["Z"].shape[1])
+        about, columns = meta["uncertainty"], arrays.get("uncertainty")
+        if (about is None) != (columns is None):
+            raise schema.FaultError("of its 'uncertainty', one part is missing")
+        uncertainty = None
+        if columns is not None:
+            uncertainty = Uncertainty(about["power"], columns, about["n_lowering"])
+        own = {name: arrays[name] for name in ("Z", "weights", "offset")}
+        function = cls(scaled, kernels.from_meta(meta["kernel"]), **own, uncertainty=uncertainty)
         with np.errstate(over="ignore", invalid="ignore"):
             if not (np.isfinite(function.landmarks).all() and np.isfinite(function.doubt).all()):
                 raise schema.FaultError("the inducing inputs 'Z' are too far apart for the length scale of the kernel")
@@ -133,8 +158,11 @@ def predict(function: HashFunction, X: Floats) -> tuple[Floats, Floats]:
     """Predictive means, [n, m], and variance, the same for all bits, [n], to float32's precision."""
     assert function.uncertainty is not None
     mean, K = _mean(function, X)
-    explained = kernels.squared_norms(K @ function.uncertainty).astype(np.float64)
-    return mean, np.maximum(function.kernel.diagonal - explained, 0.0)
+    power, columns, n_lowering = function.uncertainty
+    parts = K @ columns
+    raised, lowered = (kernels.squared_norms(part) for part in (parts[:, n_lowering:], parts[:, :n_lowering]))
+    variance = power * function.kernel.diagonal + (raised.astype(np.float64) - lowered)
+    return mean, np.maximum(variance, 0.0)
 
 
 def _mean(function: HashFunction, X: Floats) -> tuple[Floats, Floats]:

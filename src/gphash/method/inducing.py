@@ -17,7 +17,7 @@ ROWS_PER_CENTRE = 20
 def choose(
     table: Table, scaled: Scaling, n_inducing: int, how: str, generator: np.random.Generator, executor: Executor
 ) -> Floats:
-    """Scaled inducing inputs for raw rows, [r, d]: k-means centres or random rows, all rows if there are no more."""
+    """Scaled inducing inputs for raw rows, [r, q]: k-means centres or random rows, all rows if there are no more."""
     n_rows, n_inducing = table.n_rows, min(n_inducing, table.n_rows)
     centres = how == "kmeans" and n_inducing < n_rows
     chosen = draw(n_rows, min(n_rows, ROWS_PER_CENTRE * n_inducing) if centres else n_inducing, generator)

@@ -169,3 +169,12 @@ def squared_norms(A: Floats) -> Floats:
     """Squared Euclidean length of every row, [a]."""
     norms: Floats = np.einsum("ij,ij->i", A, A)
     return norms
+
+
+def median_distance(X: Floats) -> float:
+    """Median distance between rows (at most a few hundred of them), leaving equal rows out; 1 if all are equal."""
+    X = X[:512].astype(np.float64)
+    norms = squared_norms(X)
+    squared = np.maximum(norms[:, None] + norms - 2 * X @ X.T, 0)
+    different = squared[squared > 1e-12 * max(float(norms.max(initial=0)), 1e-300)]
+    return float(np.sqrt(np.median(different))) if len(different) else 1.0

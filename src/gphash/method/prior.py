@@ -1,9 +1,13 @@
-"""The FITC prior in whitened form, and the way from the posterior back to a hash function.
+"""The sparse prior in whitened form, and the way from the posterior back to a hash function.
 
 K_uu + jitter = L Lᵀ and Phi = K_fu L⁻ᵀ, so that Q_ff = Phi Phiᵀ and the inducing values are u = L v with v ~ N(0, I).
-What the inducing inputs do not explain of a row, residual_i = k(x_i, x_i) − ‖φ_i‖² ≥ 0, is noise of its own (FITC).
+What the inducing inputs do not explain of a row, k(x_i, x_i) − ‖φ_i‖² ≥ 0, is noise of its own: all of it in FITC,
+none of it in the variational limit, and a share α of it between them (power EP), in training as in prediction:
+
+    residual_i = α (k(x_i, x_i) − ‖φ_i‖²)
+
 With the training rows themselves as inducing inputs, Phi Phiᵀ is K and the residual is zero: the full Gaussian
-process. After inference the weights are w = L⁻ᵀ b, and U Uᵀ = L⁻ᵀ (I − Λ̄⁻¹) L⁻¹.
+process. After inference the weights are w = L⁻ᵀ b, and U diag(±1) Uᵀ = L⁻ᵀ (Λ̄⁻¹ − α I) L⁻¹.
 """
 
 from typing import NamedTuple
@@ -13,7 +17,7 @@ import scipy.linalg
 
 from gphash.arrays import Floats
 from gphash.method import triangular
-from gphash.method.hashing import HashFunction
+from gphash.method.hashing import HashFunction, Uncertainty
 from gphash.method.kernels import Kernel, squared_norms
 from gphash.method.scaling import Scaling
 from gphash.method.triangular import Factor
@@ -27,36 +31,33 @@ class Prior(NamedTuple):
     kernel: Kernel
     Z: Floats  # inducing inputs, scaled, [r, d]
     landmarks: Floats  # the same, prepared for the kernel
+    power: float  # α, the share of the residual that counts as noise
     root: Factor  # L, the Cholesky factor of K_uu + jitter
     jitter: float  # what K_uu's diagonal was raised by, as a share of σ_f²
 
 
-def build(kernel: Kernel, Z: Floats, jitter: float = JITTER) -> Prior:
+def build(kernel: Kernel, Z: Floats, power: float = 1.0, jitter: float = JITTER) -> Prior:
     """Prior for scaled inducing inputs Z, [r, d], computing with rows in Z's precision."""
     lower, jitter = triangular.cholesky(kernel.gram(Z.astype(np.float64)), jitter)
-    return Prior(kernel, Z, kernel.landmarks(Z), triangular.factor(lower, Z.dtype), jitter)
+    return Prior(kernel, Z, kernel.landmarks(Z), power, triangular.factor(lower, Z.dtype), jitter)
 
 
 def features(prior: Prior, X: Floats) -> tuple[Floats, Floats]:
-    """Whitened features Phi, [n, r], and FITC residual, [n], of scaled rows X."""
+    """Whitened features Phi, [n, r], and residual, [n], of scaled rows X."""
     K = prior.kernel.evaluate(prior.landmarks, X)
     Phi = triangular.solve_rows(prior.root, K, out=K)
     residual = prior.kernel.diagonal - squared_norms(Phi).astype(np.float64)
-    return Phi, np.maximum(residual, 0.0)
+    return Phi, prior.power * np.maximum(residual, 0.0)
 
 
 def hash_function(scaling: Scaling, prior: Prior, mean: Floats, factor: Factor) -> HashFunction:
     """Hash function from the means of the whitened inducing values, [r, m], and the shared factor."""
     root = prior.root.lower
     weights = scipy.linalg.solve_triangular(root, mean, lower=True, trans="T", check_finite=False)
-    # I − Λ̄⁻¹, what the data have taught about the whitened inducing values; never negative but for rounding.
+    # What of the prior's variance is left, less what would be left of it if nothing were known but the inducing values.
     spread = scipy.linalg.solve_triangular(factor.lower, np.eye(len(root)), lower=True, check_finite=False)
-    explained = np.eye(len(root)) - spread.T @ spread
-    try:
-        half, _ = triangular.cholesky(explained, jitter=1e-10, largest=1e-6)
-    except scipy.linalg.LinAlgError:
-        shares, axes = scipy.linalg.eigh(explained, check_finite=False)
-        half = axes * np.sqrt(np.maximum(shares, 0.0))
+    shares, axes = scipy.linalg.eigh(spread.T @ spread - prior.power * np.eye(len(root)), check_finite=False)
+    half = axes * np.sqrt(np.abs(shares))
     uncertainty = scipy.linalg.solve_triangular(root, half, lower=True, trans="T", check_finite=False)
     return HashFunction(
         scaling,
@@ -65,5 +66,5 @@ def hash_function(scaling: Scaling, prior: Prior, mean: Floats, factor: Factor) 
         prior.Z.astype(np.float32, order="C"),
         weights.astype(np.float32, order="C"),
         np.zeros(mean.shape[1]),
-        uncertainty.astype(np.float32, order="C"),
+        Uncertainty(prior.power, uncertainty.astype(np.float32, order="C"), int((shares < 0).sum())),
     )

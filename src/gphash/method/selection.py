@@ -1,8 +1,10 @@
 """What nobody should have to tune: kernel, pair weight and the start of the codes, chosen on a sample of rows.
 
-The leave-one-out score of EP compares hyper-parameters for fixed codes, and random starts of the codes with each other;
-it correlates with retrieval on unseen rows and costs nothing. It cannot choose the pair weight κ, which is chosen by
-retrieval among rows held out of the sample.
+The leave-one-out score of EP compares hyper-parameters for fixed codes; it correlates with retrieval on unseen rows and
+costs nothing. It cannot choose what codes ought to be: it prefers those that are easy to predict. So the words of
+classes and tags are chosen by retrieval among rows that predict each other (`words`), and the pair weight κ by
+retrieval among rows held out of the sample. Judged pairs know no words: of several random starts of their codes, the
+one with the best score goes on.
 """
 
 from collections.abc import Callable
@@ -13,11 +15,12 @@ import numpy as np
 from gphash.arrays import Floats, Signs
 from gphash.codes import packing
 from gphash.evaluation import retrieval
-from gphash.execution.local import Executor, SerialExecutor
-from gphash.method import inference
+from gphash.execution import clustering
+from gphash.execution.local import Executor, SerialExecutor, row_blocks
+from gphash.method import inference, kernels, scaling, words
 from gphash.method import prior as priors
 from gphash.method.hashing import HashFunction
-from gphash.method.kernels import Kernel, squared_norms
+from gphash.method.kernels import Kernel
 from gphash.method.scaling import Scaling
 from gphash.method.state import Problem, RowBlock, Schedule
 from gphash.supervision.similarity import Signatures, Supervision
@@ -36,6 +39,18 @@ class Sample(NamedTuple):
     supervision: Supervision
     Z: Floats  # inducing inputs, scaled; a part of those of the model
     scaling: Scaling
+    power: float  # α
+
+
+def sample(raw: Floats, supervision: Supervision, scaled: Scaling, power: float, n_inducing: int, seed: int) -> Sample:
+    """A sample of raw rows, with inducing inputs of its own: k-means centres, unless all its rows can be."""
+    X = scaling.apply(scaled, raw)
+    n_few = min(INDUCING, n_inducing, len(X))
+    if n_few == len(X):
+        return Sample(X, supervision, X, scaled, power)
+    blocks = [X[rows] for rows in row_blocks(len(X), clustering.BLOCK)]
+    Z = clustering.kmeans(blocks, len(X), n_few, np.random.default_rng([seed, 3]), SerialExecutor())
+    return Sample(X, supervision, Z, scaled, power)
 
 
 class Start(NamedTuple):
@@ -46,23 +61,16 @@ class Start(NamedTuple):
     score: float  # mean, leave-one-out
 
 
-def median_distance(X: Floats) -> float:
-    """Median distance between rows (at most a few hundred of them), leaving equal rows out; 1 if all are equal."""
-    X = X[:512].astype(np.float64)
-    norms = squared_norms(X)
-    squared = np.maximum(norms[:, None] + norms - 2 * X @ X.T, 0)
-    different = squared[squared > 1e-12 * max(float(norms.max(initial=0)), 1e-300)]
-    return float(np.sqrt(np.median(different))) if len(different) else 1.0
-
-
-def train_sample(sample: Sample, kernel: Kernel, table: Floats, seed: int, signs: Signs | None = None) -> Start:
-    """Train on the sample alone, from random codes, or with codes fixed when they are given."""
+def train_sample(
+    sample: Sample, kernel: Kernel, table: Floats, seed: int, first: Signs | None = None, frozen: bool = False
+) -> Start:
+    """Train on the sample alone, from first codes, by default random ones; frozen, they stay as they are."""
     executor = SerialExecutor()
-    prior = priors.build(kernel, sample.Z)
+    prior = priors.build(kernel, sample.Z, sample.power)
     Phi, residual = priors.features(prior, sample.X)
     problem = Problem([RowBlock(0, Phi, residual, None)], 1, sample.supervision, table, seed)
-    first = random_signs(len(sample.X), problem.n_bits, seed) if signs is None else signs
-    state = inference.init(problem, [first], executor)._replace(frozen=signs is not None)
+    signs = random_signs(len(sample.X), problem.n_bits, seed) if first is None else first
+    state = inference.init(problem, [signs], executor)._replace(frozen=frozen)
     scores: list[float] = []
     state = inference.run(problem, state, SCHEDULE, executor, lambda _, sweep: scores.append(sweep.leave_one_out))
     state = inference.finish(problem, state, executor)
@@ -87,23 +95,46 @@ def choose_kernel(
     executor: Executor,
 ) -> Kernel:
     """The kernel of a kind with the best leave-one-out score for one and the same codes; what is given is kept."""
-    distance = median_distance(sample.X)
+    distance = kernels.median_distance(sample.X)
     lengths = (length_scale,) if length_scale else tuple(distance * factor for factor in kind.LENGTH_SCALES)
     signals = (signal_scale,) if signal_scale else SIGNAL_SCALES
     candidates = [kind(length, signal) for length in lengths for signal in signals]
     if len(candidates) == 1:
         return candidates[0]
     middle = kind(length_scale or distance, signal_scale or SIGNAL_SCALES[1])
-    signs = train_sample(sample, middle, table, seed).signs
-    scores = list(executor.collect(lambda kernel: train_sample(sample, kernel, table, seed, signs).score, candidates))
-    return candidates[int(np.argmax(scores))]
+    if isinstance(sample.supervision, Signatures):
+        ballots, n_bits = words.votes(sample.supervision), table.shape[1] // 2 - 1
+        signs = words.spell(ballots, words.hadamard(ballots.shape[1], n_bits, np.random.default_rng(seed)))
+    else:
+        signs = train_sample(sample, middle, table, seed).signs
+    scores = executor.collect(lambda kernel: train_sample(sample, kernel, table, seed, signs, True).score, candidates)
+    return candidates[int(np.argmax(list(scores)))]
 
 
-def best_start(sample: Sample, kernel: Kernel, table: Floats, seed: int, n_starts: int, executor: Executor) -> Start:
-    """The start with the best leave-one-out score out of several random ones."""
-    seeds = [int(np.random.SeedSequence([seed, 1, start]).generate_state(1)[0]) for start in range(n_starts)]
-    starts = executor.collect(lambda start_seed: train_sample(sample, kernel, table, start_seed), seeds)
+def first_codes(
+    sample: Sample, kernel: Kernel, n_bits: int, seed: int, n_starts: int, executor: Executor
+) -> Signs | None:
+    """Codes from the best of several searches for words, [s, m]; None for pairs, which know no words."""
+    if not isinstance(sample.supervision, Signatures):
+        return None
+    signatures, found = sample.supervision, words.smoother(priors.build(kernel, sample.Z, sample.power), sample.X)
+    searches = executor.collect(lambda one: words.search(found, signatures, n_bits, one), _seeds(seed, n_starts))
+    best, _ = max(searches, key=lambda search: search[1])
+    return words.spell(words.votes(signatures), best)
+
+
+def best_start(
+    sample: Sample, kernel: Kernel, table: Floats, seed: int, n_starts: int, first: Signs | None, executor: Executor
+) -> Start:
+    """A start from first codes, or the one with the best leave-one-out score out of several random ones."""
+    if first is not None:
+        return train_sample(sample, kernel, table, seed, first)
+    starts = executor.collect(lambda one: train_sample(sample, kernel, table, one), _seeds(seed, n_starts))
     return max(starts, key=lambda start: start.score)
+
+
+def _seeds(seed: int, n_starts: int) -> list[int]:
+    return [int(np.random.SeedSequence([seed, 1, start]).generate_state(1)[0]) for start in range(n_starts)]
 
 
 def choose_pair_weight(
@@ -113,12 +144,13 @@ def choose_pair_weight(
     n_partners: float,
     seed: int,
     n_starts: int,
+    first: Signs | None,
     executor: Executor,
 ) -> float:
     """The pair weight with the best retrieval among held-out rows of the sample, or of held-out pairs.
 
     `n_partners` is how many partners a row has in the whole problem, t for labels and tags; `table` gives the table of
-    a weight for the sample.
+    a weight for the sample, and `first` are codes to begin with.
     """
     n_rows = len(sample.X)
     kept, taught, judged, judge = sample.supervision.hold_out(np.arange(n_rows) >= 2 * n_rows // 3, seed)
@@ -127,7 +159,8 @@ def choose_pair_weight(
     for weight in (1.0, *(strength / n_partners for strength in STRENGTHS if strength < n_partners)):
         # With fewer partners than the sample has, each counts for more.
         whole = table(weight if len(kept) == n_rows else weight * n_rows / len(kept))
-        start = best_start(part, kernel, whole, seed, n_starts, executor)
+        begun = None if first is None else first[kept]
+        start = best_start(part, kernel, whole, seed, n_starts, begun, executor)
         if len(kept) == n_rows:  # every row has a code already
             margins = start.signs.astype(np.float64)
         else:

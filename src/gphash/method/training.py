@@ -17,15 +17,15 @@ from gphash.arrays import Floats, Signs
 from gphash.data.blocks import ArrayTable, Table
 from gphash.execution.local import BlocksLostError, Executor, row_blocks
 from gphash.execution.spill import Spill
-from gphash.method import gibbs, inducing, inference, partition, scaling, selection
+from gphash.method import gibbs, inducing, inference, metric, partition, selection
 from gphash.method import prior as priors
 from gphash.method.hashing import HashFunction
 from gphash.method.kernels import KERNELS, Kernel
 from gphash.method.partition import Partition, RowSource
 from gphash.method.scaling import Scaling
-from gphash.method.selection import Sample, Start
+from gphash.method.selection import Start
 from gphash.method.state import Latent, Problem, RowBlock, Schedule, State, Sweep
-from gphash.supervision.similarity import Supervision
+from gphash.supervision.similarity import Signatures, Supervision
 
 R = TypeVar("R")
 
@@ -44,10 +44,12 @@ class Settings(NamedTuple):
     kernel: str = "squared-exponential"
     length_scale: float | None = None
     signal_scale: float | None = None
+    power: float = 0.05  # α
+    metric: bool = True  # whether to look for one
     similarity_scale: float | None = None  # σ_y; None is 2/m
     pair_weight: float | None = 1.0
     n_representatives: int = 5000
-    n_starts: int = 4
+    n_starts: int = 2
     max_sweeps: int = 50
     block_size: int = 2048
     memory_limit: float = np.inf  # bytes of Phi in memory; beyond, it is kept in a memory-mapped file
@@ -110,7 +112,7 @@ def train(
     central = _persist(lambda: partition.read(table, parts.order[: parts.n_apart], executor))
     here, all_here = ArrayTable(central), np.arange(len(central))
     apart = [here.select(all_here[rows]) for rows in row_blocks(len(central), settings.block_size)]
-    prior = priors.build(chosen.kernel, chosen.Z)
+    prior = priors.build(chosen.kernel, chosen.Z, settings.power)
     source = RowSource(table, supervision, executor, parts, apart, chosen.scaling, prior)
     fits = len(parts.order) * len(chosen.Z) * 4 <= settings.memory_limit
     storage: AbstractContextManager[Spill | None] = nullcontext() if fits else Spill()
@@ -172,27 +174,34 @@ def _choose(
     pieces = executor.hold([table.select(everything[rows]) for rows in row_blocks(table.n_rows, READING)])
     (total,) = executor.sum(lambda piece: (piece.read().sum(axis=0, dtype=np.float64),), pieces)
     scaled = Scaling(total / table.n_rows, settings.unit_length)
-    Z = inducing.choose(table, scaled, settings.n_inducing, settings.inducing, generator, executor)
-    clock.lap("inducing inputs")
-
     some = order[: min(selection.SAMPLE, parts.n_central)]
-    few = np.sort(generator.choice(len(Z), min(selection.INDUCING, len(Z)), replace=False))
-    X = scaling.apply(scaled, partition.read(table, some, executor))
-    sample = Sample(X, supervision.among(some), Z[few], scaled)
+    raw, known, seed = partition.read(table, some, executor), supervision.among(some), settings.seed
+    sampling = settings.power, settings.n_inducing, seed
+    sample = selection.sample(raw, known, scaled, *sampling)
     # Fewer representatives stand for all of them: the pair term keeps its strength.
     strength = parts.n_central / len(some) if supervision.complete else 1.0
 
     def table_of(pair_weight: float) -> Floats:
         return gibbs.pair_table(settings.n_bits, settings.similarity_scale, pair_weight * strength)
 
-    seed, weight = settings.seed, 1.0 if settings.pair_weight is None else settings.pair_weight
+    weight = 1.0 if settings.pair_weight is None else settings.pair_weight
     asked = KERNELS.find(settings.kernel), settings.length_scale, settings.signal_scale
     kernel = selection.choose_kernel(sample, table_of(weight), seed, *asked, executor)
+    clock.lap("hyper-parameters")
+    if settings.metric and isinstance(supervision, Signatures):
+        plain = metric.Plain(scaled, kernel, sample.Z, settings.power)
+        if (found := metric.learn(table, order, supervision, plain, seed, executor)) is not None:
+            scaled, sample = found, selection.sample(raw, known, found, *sampling)
+            kernel = selection.choose_kernel(sample, table_of(weight), seed, *asked, executor)
+    clock.lap("metric")
+    Z = inducing.choose(table, scaled, settings.n_inducing, settings.inducing, generator, executor)
+    clock.lap("inducing inputs")
+    first = selection.first_codes(sample, kernel, settings.n_bits, seed, settings.n_starts, executor)
+    begin = seed, settings.n_starts, first, executor
     if settings.pair_weight is None:
         n_partners = supervision.n_partners(parts.n_central)
-        weight = selection.choose_pair_weight(sample, kernel, table_of, n_partners, seed, settings.n_starts, executor)
-    clock.lap("hyper-parameters")
-    start = selection.best_start(sample, kernel, table_of(weight), seed, settings.n_starts, executor)
+        weight = selection.choose_pair_weight(sample, kernel, table_of, n_partners, *begin)
+    start = selection.best_start(sample, kernel, table_of(weight), *begin)
     clock.lap("start of the codes")
     return Chosen(supervision.kind, scaled, Z, kernel, weight), start
 

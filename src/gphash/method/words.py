@@ -1,0 +1,261 @@
+"""Code words: the codes that classes or sets of tags begin with, found by retrieval among rows that predict each other.
+
+A word is a row of W ∈ {−1, 1}^{c × m}, one for each of c classes or tags; the code of a row is its class's word, or
+the vote of its tags. Least squares on the whitened features with EP's first sites (τ = ½) predicts any column t of
+such codes at rows that are left out, in closed form,
+
+    S = Phi (I + Phiᵀ diag(τ) Phi)⁻¹ Phiᵀ diag(τ),   f = (S t − diag(S) t) / (1 − diag(S)),
+
+so that the retrieval which a set of words would have on unseen rows costs one product. Words begin as rows of a
+Hadamard matrix, far from each other; changes of one column at a time are kept when they raise the mean average
+precision of the predicted codes among rows of the sample. What is hard to tell apart gets words that differ little,
+and no bit is spent on what cannot be predicted.
+"""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.linalg
+
+from gphash.arrays import Floats, Signs
+from gphash.compiled import jit
+from gphash.method import ep, triangular
+from gphash.method import prior as priors
+from gphash.method.prior import Prior
+from gphash.supervision import similarity
+from gphash.supervision.similarity import Signatures
+
+DRAWS = 200  # of first words
+JUDGED = 2000  # rows whose retrieval is looked at
+PROPOSALS = 1500  # changes of a column that are tried
+REDRAWN = 0.15  # share of proposals that draw a column anew; others flip one entry, or two
+FLIPPING_TWO = 0.4
+GLANCE = 64  # rows asked between two looks at the sum of gains,
+CLEAR = 2.0  # of whose standard deviations below zero are clear
+
+
+class Smoother(NamedTuple):
+    """What the rows of a sample predict of each other by least squares."""
+
+    half: Floats  # Phi C⁻ᵀ with C the factor of I + Phiᵀ diag(τ) Phi, [s, r]
+    precision: Floats  # τ, [s]
+    leverage: Floats  # diag(S), [s]
+
+
+def smoother(prior: Prior, X: Floats) -> Smoother:
+    """Least squares for scaled rows X, [s, d]."""
+    Phi, residual = priors.features(prior, X)
+    precision = first_precision(residual).astype(Phi.dtype)
+    factor = ep.shared_factor(ep.precision_sum(Phi, precision), Phi.dtype)
+    half = triangular.solve_rows(factor, Phi)
+    leverage = precision * np.einsum("ir,ir->i", half, half)
+    return Smoother(half, precision, np.minimum(leverage, 1 - 1e-3))
+
+
+def first_precision(residual: Floats) -> Floats:
+    """Precision of a row's code as a target of least squares, [n]: EP's first sites, and the residual as noise."""
+    return np.asarray(0.5 / (1 + 0.5 * residual))
+
+
+def left_out(found: Smoother, targets: Floats) -> Floats:
+    """What the other rows predict of every row's targets, [s] or [s, q]."""
+    own = (slice(None), *[None] * (targets.ndim - 1))
+    leverage = found.leverage[own]
+    predicted = found.half @ (found.half.T @ (found.precision[own] * targets))
+    return np.asarray((predicted - leverage * targets) / (1 - leverage))
+
+
+def votes(signatures: Signatures) -> Floats:
+    """How much each class or tag decides on the code of a row, float32 [n, c]; rare tags decide before common ones."""
+    columns = similarity.indicators(signatures)
+    return np.asarray(columns / np.sqrt(columns.mean(axis=0)), dtype=np.float32)
+
+
+def spell(votes: Floats, words: Signs) -> Signs:
+    """Codes of rows, [n, m], from the words of their classes or tags."""
+    return np.where(votes @ words.astype(votes.dtype) >= 0, 1, -1).astype(np.int8)
+
+
+def hadamard(n_words: int, n_bits: int, generator: np.random.Generator) -> Signs:
+    """Words of ±1 far from each other, [n_words, n_bits].
+
+    Random rows of a Hadamard matrix of that many columns, any two of which differ in half of the bits, if there is one
+    with enough rows; else the best of many random cuts of a larger one.
+    """
+    order = 1 << (max(n_bits, n_words) - 1).bit_length()
+    matrix = scipy.linalg.hadamard(order, dtype=np.int8)
+    draw = partial(generator.choice, order, replace=False)
+    if order == n_bits:
+        return np.asarray(matrix[draw(n_words)])
+
+    def spread(words: Signs) -> tuple[float, float]:
+        distances = (n_bits - words.astype(np.int64) @ words.T) // 2
+        apart = distances[~np.eye(n_words, dtype=bool)]
+        return float(apart.min()), float(apart.mean())
+
+    return max((matrix[draw(n_words)][:, draw(n_bits)] for _ in range(DRAWS)), key=spread)
+
+
+def search(
+    found: Smoother, signatures: Signatures, n_bits: int, seed: int, n_proposals: int = PROPOSALS
+) -> tuple[Signs, float]:
+    """Words for the classes or tags of a sample, [c, m], and the retrieval that they promise."""
+    generator = np.random.default_rng([seed, 21])
+    ballots = votes(signatures)
+    words = hadamard(ballots.shape[1], n_bits, generator)
+    judge = signatures[:JUDGED]
+    predict = _prediction(found, ballots, signatures.exact)
+    tally = Tally(np.stack([predict(column) for column in words.T], axis=1), similarity.alike(judge, judge))
+    for _ in range(n_proposals):
+        bit = int(generator.integers(n_bits))
+        column = _proposal(words[:, bit], generator)
+        if _is_taken(words, bit, column):
+            continue
+        if tally.take_if_better(bit, predict(column)):
+            words[:, bit] = column
+    return words, tally.quality
+
+
+def _prediction(found: Smoother, ballots: Floats, exact: bool) -> Callable[[Signs], Signs]:
+    """What gives the signs that rows without their own codes predict of the judged rows, [j], from a column, [c]."""
+    # A row of one class has one entry of the column for its code: predictions are linear in the column.
+    shares = left_out(found, (ballots > 0).astype(np.float32))[:JUDGED] if exact else None
+
+    def predict(column: Signs) -> Signs:
+        if shares is None:
+            predicted = left_out(found, spell(ballots, column[:, None])[:, 0].astype(np.float32))[:JUDGED]
+        else:
+            predicted = shares @ column.astype(np.float32)
+        return np.where(predicted >= 0, 1, -1).astype(np.int8)
+
+    return predict
+
+
+def _proposal(column: Signs, generator: np.random.Generator) -> Signs:
+    """Another column of words, next to this one or drawn anew."""
+    kind = generator.random()
+    if kind < REDRAWN:
+        return np.where(generator.random(len(column)) < 0.5, -1, 1).astype(np.int8)
+    changed = column.copy()
+    n_flips = min(2 if kind > 1 - FLIPPING_TWO else 1, len(column))
+    changed[generator.choice(len(column), n_flips, replace=False)] *= -1
+    return changed
+
+
+def _is_taken(words: Signs, bit: int, column: Signs) -> bool:
+    """Whether another bit has this column already, or its opposite, or the column tells nothing apart."""
+    agreement = np.abs(column.astype(np.int64) @ words)
+    agreement[bit] = 0
+    return bool((agreement == len(column)).any() or np.abs(column.sum()) == len(column))
+
+
+class Tally:
+    """The mean average precision of rows among themselves, kept up to date while columns of their codes change.
+
+    For every row, the similar ones and all others are counted by distance; average precision follows from the counts,
+    in expectation over orders within equal distances.
+    """
+
+    def __init__(self, signs: Signs, alike: Any) -> None:
+        """Codes ±1, [s, m], and which rows are similar, [s, s]."""
+        self.signs, self.alike = signs.copy(), np.ascontiguousarray(alike, np.uint8)
+        n, m = signs.shape
+        wide = signs.astype(np.float32)
+        self.distances = np.rint((m - wide @ wide.T) / 2).astype(np.int16)
+        self.counts = np.zeros((n, m + 1, 2), np.int32)
+        _count(self.distances, self.alike, self.counts)
+        self.harmonic = np.concatenate([[0.0], np.cumsum(1 / np.arange(1, n + 1))])
+        # Of every row without similar ones, −1: it does not count.
+        self.precisions, self._found = np.full(n, -1.0), np.full(n, -1.0)
+        nobody = np.empty(0, np.int64)
+        _try(nobody, nobody, signs[:, 0], signs[:, 0], *self._parts(), self.harmonic, self.precisions, self._found)
+        self.precisions[:] = self._found
+
+    @property
+    def quality(self) -> float:
+        """Mean average precision; 0 if no two rows are similar."""
+        asked = self.precisions >= 0
+        return float(self.precisions[asked].mean()) if asked.any() else 0.0
+
+    def take_if_better(self, bit: int, signs: Signs) -> bool:
+        """Replace a column, [s], if that raises the quality; tells whether it did.
+
+        Rows are asked one after another, and no more of them once it is clear that most would lose.
+        """
+        old = self.signs[:, bit].copy()
+        changed, same = np.flatnonzero(signs != old), np.flatnonzero(signs == old)
+        if not len(changed):
+            return False
+        if not _try(changed, same, old, signs, *self._parts(), self.harmonic, self.precisions, self._found):
+            return False
+        _move(changed, same, old, signs, *self._parts())
+        self.signs[:, bit], self.precisions[:] = signs, self._found
+        return True
+
+    def _parts(self) -> tuple[Any, ...]:
+        return self.distances, self.alike, self.counts
+
+
+@jit
+def _count(distances, alike, counts):  # type: ignore[no-untyped-def]
+    for i in range(len(distances)):
+        for k in range(len(distances)):
+            if k != i:
+                counts[i, distances[i, k], alike[i, k]] += 1
+
+
+@jit
+def _try(changed, same, old, new, distances, alike, counts, harmonic, present, found):  # type: ignore[no-untyped-def]
+    """Find the average precision of every row if some rows changed this bit; tells whether the mean would rise."""
+    gain, square = 0.0, 0.0
+    room = np.empty((counts.shape[1], 2), np.int64)
+    for i in range(len(distances)):
+        for d in range(counts.shape[1]):
+            room[d, 0], room[d, 1] = counts[i, d, 0], counts[i, d, 1]
+        # A distance changes where one of the two rows has changed, and not the other.
+        others = same if new[i] != old[i] else changed
+        for k in others:
+            if k != i:
+                d = distances[i, k]
+                room[d, alike[i, k]] -= 1
+                room[d + (1 if new[i] != new[k] else -1), alike[i, k]] += 1
+        found[i] = _average_precision(room, harmonic)
+        gain += found[i] - present[i]
+        square += (found[i] - present[i]) ** 2
+        if i % GLANCE == 0 and gain < -CLEAR * math.sqrt(square):
+            return False
+    return gain > 0.0
+
+
+@jit
+def _move(changed, same, old, new, distances, alike, counts):  # type: ignore[no-untyped-def]
+    """Let some rows change this bit."""
+    for i in range(len(distances)):
+        others = same if new[i] != old[i] else changed
+        for k in others:
+            if k != i:
+                d = distances[i, k]
+                moved = d + (1 if new[i] != new[k] else -1)
+                distances[i, k] = moved
+                counts[i, d, alike[i, k]] -= 1
+                counts[i, moved, alike[i, k]] += 1
+
+
+@jit
+def _average_precision(counts, harmonic):  # type: ignore[no-untyped-def]
+    """Average precision from the dissimilar and similar rows at every distance, [m + 1, 2]; −1 without similar ones."""
+    total, before, found = 0.0, 0, 0
+    for d in range(len(counts)):
+        similar, everyone = counts[d, 1], counts[d, 0] + counts[d, 1]
+        if similar > 0:
+            # Σ (found + 1 + (p − 1) slope) / (before + p) over the places p = 1, …, everyone
+            slope = (similar - 1) / max(everyone - 1, 1)
+            rest = found + 1 - slope - slope * before
+            sums = slope * everyone + rest * (harmonic[before + everyone] - harmonic[before])
+            total += similar / everyone * sums
+        before += everyone
+        found += similar
+    return total / found if found else -1.0
