@@ -25,7 +25,7 @@ from gphash.supervision.similarity import Signatures
 AT = (1, 10, 100, 1000)
 CURVE_POINTS = 60
 SKETCH = 256  # rows that stand for those of training
-CHOSEN = ("length_scale", "signal_scale", "pair_weight", "ridge")  # attributes that end in _
+CHOSEN = ("length_scale", "signal_scale", "pair_weight", "ridge", "quantiser", "power")  # attributes that end in _
 
 
 class Encoder(Protocol):

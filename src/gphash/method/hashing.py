@@ -99,6 +99,12 @@ class HashFunction:
         arrays = {"scaling_mean": self.scaling.mean, "Z": self.Z, "weights": self.weights, "offset": self.offset}
         return meta, arrays if self.uncertainty is None else {**arrays, "uncertainty": self.uncertainty}
 
+    def exact_means(self, X: Floats) -> Floats:
+        """Predictive means of a few rows in float64, [n, m]."""
+        landmarks, weights = self.exact
+        K = self.kernel.evaluate(landmarks, scaling.apply(self.scaling, X, np.float64))
+        return np.asarray(K @ weights + self.offset)
+
     @cached_property
     def landmarks(self) -> Floats:
         """Inducing inputs prepared for float32 rows."""
@@ -123,10 +129,14 @@ class HashFunction:
         scaled = Scaling(arrays["scaling_mean"], meta["unit_length"])
         own = {name: array for name, array in arrays.items() if name != "scaling_mean"}
         function = cls(scaled, kernels.from_meta(meta["kernel"]), **own)
-        with np.errstate(over="ignore", invalid="ignore"):
-            if not (np.isfinite(function.landmarks).all() and np.isfinite(function.doubt).all()):
-                raise schema.FaultError("the inducing inputs 'Z' are too far apart for the length scale of the kernel")
+        function.check_range()
         return function
+
+    def check_range(self) -> None:
+        """Raise a FaultError if kernel values would overflow."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            if not (np.isfinite(self.landmarks).all() and np.isfinite(self.doubt).all()):
+                raise schema.FaultError("the inducing inputs 'Z' are too far apart for the length scale of the kernel")
 
 
 def predict(function: HashFunction, X: Floats) -> tuple[Floats, Floats]:
@@ -147,10 +157,8 @@ def _resolve(function: HashFunction, X: Floats, mean: Floats) -> Floats:
     """Compute the means of rows with a sign in doubt again, in float64."""
     doubtful = np.flatnonzero((np.abs(mean) < function.doubt).any(axis=1))
     if len(doubtful):
-        landmarks, weights = function.exact
         for rows in np.array_split(doubtful, -(-len(doubtful) // TILE)):
-            exact = scaling.apply(function.scaling, X[rows], np.float64)
-            mean[rows] = function.kernel.evaluate(landmarks, exact) @ weights + function.offset
+            mean[rows] = function.exact_means(X[rows])
     return mean
 
 
