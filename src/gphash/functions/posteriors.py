@@ -22,6 +22,7 @@ from gphash.execution.local import LocalExecutor, row_blocks
 from gphash.functions.projections import ROUNDING
 from gphash.method import hashing, kernels
 from gphash.method.hashing import HashFunction
+from gphash.method.scaling import Scaling
 from gphash.schema import Array, Flag, Number, Schema
 
 TILE = 1024
@@ -88,7 +89,7 @@ class PosteriorFunction:
     def restore(cls, meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
         """The function from its content; a FaultError says what is wrong with that."""
         schema.check(SCHEMA, meta, arrays)
-        scaled = hashing.Scaling(arrays["scaling_mean"], meta["unit_length"])
+        scaled = Scaling(arrays["scaling_mean"], meta["unit_length"])
         machine = scaled, kernels.from_meta(meta["kernel"]), arrays["Z"], arrays["weights"], arrays["bias"]
         classifier = HashFunction(*machine)
         classifier.check_range()

@@ -40,8 +40,7 @@ from gphash.supervision import similarity
 WAYS = ("rotation", "words")
 POWERS = (0.5, 0.25, 1.0)  # a
 STARTS = 4
-UNTIL = {"maxiter": 100, "ftol": 1e-5}  # steps of L-BFGS, and the relative gain of a step that is too little
-ENOUGH = {"maxiter": 40, "ftol": 1e-3}  # the same where a length scale, ridge or quantiser is to be chosen
+UNTIL = {"maxiter": 100, "ftol": 1e-3}  # steps of L-BFGS, and the gain of a step per row that is too little
 
 
 class Quantiser(NamedTuple):
@@ -133,9 +132,9 @@ class ClassifierCodes(RidgeHasher):
             if not exclusive:
                 loss -= float(((1 - Y) * (log_p - logits)).sum())  # log(1 − p)
             gradient = np.vstack([regression.transposed(error), error.sum(axis=0)]) + given.ridge * W
-            return loss + given.ridge / 2 * float(np.square(W).sum()), solve(gradient, False).ravel()
+            loss += given.ridge / 2 * float(np.square(W).sum())
+            return loss / len(Y), solve(gradient, False).ravel() / len(Y)
 
-        until = ENOUGH if given.choosing else UNTIL
-        found = scipy.optimize.minimize(objective, np.zeros(shape).ravel(), jac=True, method="L-BFGS-B", options=until)
+        found = scipy.optimize.minimize(objective, np.zeros(shape).ravel(), jac=True, method="L-BFGS-B", options=UNTIL)
         W = solve(found.x.reshape(shape), True)
         return W[:-1], W[-1]
