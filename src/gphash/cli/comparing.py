@@ -105,8 +105,9 @@ def reproduce(
     some = None if method is None else options.words("methods", method)
     sets = None if data is None else options.words("data", data)
     with app.usage():
-        for name in names:
-            published.check(name)
+        scale, sources = reproducing.QUICK if quick else reproducing.FULL, tuple(reproducing.TITLES)
+        wanted = [cell for name in names for cell in published.planned(name, sources, scale, seeds)]
+        published.chosen(wanted, some, sets)
     folder = cells.Folder(path or Path("results-quick" if quick else "results"))
     with shown.Meter("reading data") as meter:
         written, failures = reproducing.run(names, folder, quick, seeds, data_dir, meter.cell, meter, (some, sets))
