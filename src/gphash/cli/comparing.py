@@ -105,7 +105,7 @@ def reproduce(
     some = None if method is None else options.words("methods", method)
     sets = None if data is None else options.words("data", data)
     with app.usage():
-        scale, sources = reproducing.QUICK if quick else reproducing.FULL, tuple(reproducing.TITLES)
+        scale, sources = published.QUICK if quick else published.FULL, tuple(reproducing.TITLES)
         wanted = [cell for name in names for cell in published.planned(name, sources, scale, seeds)]
         published.chosen(wanted, some, sets)
     folder = cells.Folder(path or Path("results-quick" if quick else "results"))
