@@ -83,7 +83,6 @@ class ClassifierCodes(RidgeHasher):
     """
 
     takes: ClassVar[tuple[str, ...]] = ("labels", "tags")
-    RIDGES: ClassVar[tuple[float, ...]] = (1e-4, 1e-3, 1e-2, 1e-1)
     LEARNED: ClassVar[Mapping[str, Rule]] = {**RidgeHasher.LEARNED, "quantiser_": Text(WAYS), "power_": Number(0)}
 
     def _train(self, X: Floats, supervision: Any, seed: int, executor: Executor) -> dict[str, Any]:
