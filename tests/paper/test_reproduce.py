@@ -157,6 +157,13 @@ def test_beyond_the_paper_ends_in_one_table_a_data_set(tmp_path, monkeypatch):
     assert "common but leaky" in (tmp_path / "report.html").read_text()
 
 
+def test_protocols_that_were_not_run_are_dashes():
+    (cell, one), (other, two) = made("gph", 16, 0.5), made("sdh", 16, 0.4)
+    groups = group({cell: one, other: two, cell._replace(protocol="training-database"): one})
+    (section,) = reproduce.SECTIONS["protocols"](groups, published.FULL, None)
+    assert section.tables[0].rows == (("gph", ".500", "–", ".500"), ("sdh", ".400", "–", "–"))
+
+
 def test_an_experiment_is_complete_as_far_as_its_data_sets_are_there():
     cells_of = {
         name: published.planned(name, list(reproduce.TITLES), published.FULL, 1) for name in ("bands", "figure-map")
