@@ -49,8 +49,10 @@ def test_a_comparison_ends_in_a_table_and_is_not_run_again(gphash, tmp_path):
         (("compare", "digits", "--methods", "svm"), 2, "svm'; give one of"),
         (("compare", "digits", "--bits", "8,x"), 2, "'x' is not a whole number"),
         (("compare", "digits", "--set", "n_inducing"), 2, "give NAME=VALUE"),
+        (("compare", "digits", "--protocol", "mine"), 2, "--protocol 'mine'; give one of 'held-out'"),
         (("compare",), 2, "Missing argument"),
         (("reproduce", "table9"), 2, "unknown experiment 'table9'; give one of table1, bands, figure-map"),
+        (("reproduce", "lead", "--data", "cifar"), 2, "data 'cifar' is none of these experiments'"),
         (("nonsense",), 2, "No such command"),
     ],
 )

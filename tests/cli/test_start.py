@@ -9,6 +9,7 @@ import pytest
 import gphash
 from gphash.cli import comparing, options, outputs, shown
 from gphash.data.known import data_sets
+from gphash.evaluation import protocol
 from gphash.hashers import methods
 from gphash.paper import published
 from gphash.paper import reproduce as reproducing
@@ -78,6 +79,7 @@ def test_methods_are_a_mapping_as_before():
 def test_names_in_help_are_those_of_the_experiments():
     assert tuple(published.EXPERIMENTS) == comparing.EXPERIMENTS
     assert reproducing.MOST_SEEDS == comparing.MOST_SEEDS
+    assert protocol.PROTOCOLS == comparing.PROTOCOLS
 
 
 def test_the_installed_command_is_this_one():

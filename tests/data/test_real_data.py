@@ -8,7 +8,7 @@ import pytest
 
 from gphash.data import downloads
 from gphash.data.downloads import DataMissingError
-from gphash.data.known import cifar10, coco_sift500, mnist, nuswide
+from gphash.data.known import cifar10, cifar10_resnet50, coco_sift500, jeopardy, mnist, nuswide
 from tests.data.known.official import snapshot
 
 pytestmark = pytest.mark.slow
@@ -60,6 +60,20 @@ def test_coco_sift500():
     n_rows = len(tags)
     assert round((shared - n_rows) / (n_rows * (n_rows - 1)), 4) == 0.1646
     assert data.checksum == "9c90189705cea35d6f2e494b27fd9cb963baf13e8e737cc411e20b547e871eb3"
+
+
+def test_jeopardy():
+    data = load(jeopardy)
+    assert (data.train.X.shape, data.test.X.shape) == ((8000, 1536), (2000, 1536))
+    assert len(data.classes) == 40
+    assert np.bincount(np.concatenate([data.train.y, data.test.y])).min() == 188
+    np.testing.assert_allclose(np.linalg.norm(data.test.X, axis=1), 1, atol=1e-2)
+
+
+def test_cifar10_resnet50():
+    data = load(cifar10_resnet50)
+    assert (data.train.X.shape, data.test.X.shape) == ((25_000, 128), (10_000, 128))
+    assert np.bincount(data.test.y).tolist() == [1000] * 10
 
 
 def test_nuswide():

@@ -184,6 +184,50 @@ def test_a_report_of_a_database_says_so():
     assert {"hamming", "codes"} == made["results"].keys()
 
 
+def test_unseen_classes_are_drawn_by_the_seed_and_named():
+    train, test = rows(TRAIN), rows(TEST)
+    made = protocol.run(lambda seed: Projections(8, seed), train, test, DATA, seed=1, protocol="unseen-classes")
+    unseen = made["protocol"]["unseen_classes"]
+    assert len(unseen) == 3  # of ten
+    assert made["protocol"]["name"].startswith("unseen classes: leave one out")
+    assert made["protocol"]["training_rows"] == np.isin(train.y, unseen, invert=True).sum()
+    assert made["protocol"]["queries"] == np.isin(test.y, unseen).sum()
+    given = protocol.arrange("unseen-classes", train, test, 1)
+    assert set(given.test.y) == set(unseen) == set(given.unseen)
+    assert not set(given.train.y) & set(unseen)
+    draws = {protocol.arrange("unseen-classes", train, test, seed).unseen for seed in range(5)}
+    assert len(draws) > 1
+    again = protocol.run(lambda seed: Projections(8, seed), train, test, DATA, seed=2, protocol="unseen-classes")
+    assert protocol.summarise([made, again])["hamming.map"]["mean"] > 0
+
+
+def test_a_database_of_training_rows_is_named_leaky():
+    made = protocol.run(lambda seed: Projections(8, seed), rows(TRAIN), rows(TEST), DATA, protocol="training-database")
+    assert made["protocol"]["name"].startswith("leaky")
+    assert made["protocol"]["database_rows_seen_in_training"] == made["protocol"]["database_rows"] == 400
+    other = protocol.run(lambda seed: Projections(8, seed), rows(TRAIN), rows(TEST), DATA, stored=rows(TRAIN))
+    assert other["protocol"] == made["protocol"]
+    assert other["results"] == made["results"]
+
+
+@pytest.mark.parametrize(
+    ("name", "y", "message"),
+    [
+        ("mine", digits.y, "protocol='mine'; give one of 'held-out'"),
+        ("unseen-classes", digits.tags, r"needs class labels y \[n\]; y has shape"),
+        ("unseen-classes", digits.y % 3, "needs at least 4 classes; y has 3"),
+    ],
+)
+def test_a_protocol_that_cannot_be_is_refused(name, y, message):
+    with pytest.raises(ValueError, match=message):
+        protocol.arrange(name, rows(TRAIN, y), rows(TEST, y))
+
+
+def test_a_protocol_and_a_database_are_not_given_both():
+    with pytest.raises(ValueError, match="leave stored out"):
+        protocol.run(Projections, rows(TRAIN), rows(TEST), DATA, stored=rows(OTHER), protocol="training-database")
+
+
 def test_a_report_survives_its_file(reported, tmp_path):
     assert json.loads(json.dumps(reported, allow_nan=False)) == reported
     report.write(tmp_path / "one.json", reported)

@@ -14,9 +14,21 @@ from gphash.functions import model as models
 from gphash.hashers import methods
 from tests import digits
 
-QUICK = {"gph": digits.QUICK, "lfh": {"n_inducing": 50}, "fasthash": {"n_trees": 3, "depth": 2}}
+QUICK = {
+    "gph": digits.QUICK,
+    "lfh": {"n_inducing": 50},
+    "classifier-codes": {"n_inducing": 50},
+    "fasthash": {"n_trees": 3, "depth": 2},
+}
 TRAIN, TEST = digits.X[:200], digits.X[1000:1060]
-FORMS = {"gph": "kernel", "sdh": "kernel", "itq": "linear", "spectral": "sinusoids", "fasthash": "trees"}
+FORMS = {
+    "gph": "kernel",
+    "sdh": "kernel",
+    "classifier-codes": "posteriors",
+    "itq": "linear",
+    "spectral": "sinusoids",
+    "fasthash": "trees",
+}
 
 
 @pytest.fixture(scope="module")

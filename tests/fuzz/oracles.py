@@ -26,7 +26,7 @@ def margins(parts, X):
     if meta["unit_length"]:
         length = np.sqrt((scaled**2).sum(axis=1, keepdims=True))
         scaled = scaled / np.where(length == 0, 1, length)
-    if "directions" in arrays:
+    if "dimension" in arrays:
         dimension = parts.arrays["dimension"]
         steep = np.pi * arrays["frequency"] / arrays["extent"][dimension]
         phase = (scaled @ arrays["directions"] - arrays["least"])[:, dimension] * steep
@@ -38,11 +38,29 @@ def margins(parts, X):
             axis=0
         )
         return scaled @ weights + offset, 1e-9 * (sums + np.abs(offset))
-    kernel, Z = meta["kernel"], arrays["Z"]
+    if "bias" in arrays:
+        return _posteriors(meta, arrays, scaled)
+    return _machine(meta, arrays, scaled, offset)
+
+
+def _machine(meta, arrays, scaled, offset):
+    """Kernel machines."""
+    kernel, Z, weights = meta["kernel"], arrays["Z"], arrays["weights"]
     K = reference.squared_exponential(scaled, Z, kernel["length_scale"], kernel["signal_scale"])
     reach = max((Z**2).sum(axis=1).max(), (scaled**2).sum(axis=1).max()) / kernel["length_scale"] ** 2
     sums = kernel["signal_scale"] ** 2 * np.abs(weights).sum(axis=0)
     return K @ weights + offset, 1e-6 * (max(1.0, reach) * sums + np.abs(offset))
+
+
+def _posteriors(meta, arrays, scaled):
+    """Powers of probabilities from some directions; logits that rounding may move move them by that share."""
+    logits, doubt = _machine(meta, arrays, scaled, arrays["bias"])
+    top = logits.max(axis=1, keepdims=True)
+    total = top + np.log(np.exp(logits - top).sum(axis=1, keepdims=True))
+    log_p = logits - total if meta["exclusive"] else -np.logaddexp(0, -logits)
+    q, directions, offset = np.exp(meta["power"] * log_p), arrays["directions"], arrays["offset"]
+    share = np.minimum(1e-6 * meta["power"] * doubt.max(), 1e300) + 1e-9
+    return q @ directions + offset, share * (q @ np.abs(directions)) + 1e-9 * np.abs(offset)
 
 
 def _trees(arrays, X):

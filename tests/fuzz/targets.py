@@ -68,6 +68,7 @@ class Models:
             methods.METHODS.find("itq")(**small),
             methods.METHODS.find("sdh")(n_inducing=12, length_scale=0.9, ridge=0.01, **small),
             methods.METHODS.find("spectral")(**small),
+            methods.METHODS.find("classifier-codes")(n_inducing=12, length_scale=0.9, ridge=0.01, **small),
         ):
             hasher.fit(X, y).save(self.path, {"data": "digits", "rows": 80})
             self.bases.append(sealing.parse(self.path.read_bytes()))

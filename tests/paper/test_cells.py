@@ -85,6 +85,7 @@ def test_names_of_files_tell_cells_apart_and_stay_in_their_folder(tmp_path):
         Cell("digits", "lsh", 8, 0, 100),
         Cell("digits", "lsh", 8, 0, None, 100),
         Cell("digits", "gph", 8, 0, None, None, (("inducing", "random"),)),
+        Cell("digits", "lsh", 8, 0, protocol="unseen-classes"),
         Cell("../../odd name/é", "lsh", 8, 0),
         Cell("../../odd name/è", "lsh", 8, 0),
     ]
@@ -139,9 +140,23 @@ def test_tables_in_all_forms(tmp_path, dataset):
     assert first.rows[1][1] == str(found)
     lines = (tmp_path / "table.csv").read_text().splitlines()
     assert len(lines) == 1 + 8
-    assert lines[0].startswith("data,method,options,training_rows,test_rows,bits,seed,map,")
-    assert lines[1].startswith("digits,lsh,,200,150,4,0,")
+    assert lines[0].startswith("data,method,options,training_rows,test_rows,bits,seed,protocol,map,")
+    assert lines[1].startswith("digits,lsh,,200,150,4,0,held-out,")
     assert "| lsh |" in (tmp_path / "table.md").read_text()
+
+
+def test_cells_and_tables_name_their_protocol(tmp_path, dataset):
+    folder = Folder(tmp_path)
+    for name, said in (("unseen-classes", "unseen classes"), ("training-database", "leaky")):
+        wanted = grid(protocol=name)
+        assert name in wanted[0].label
+        assert cells.run(wanted, folder, lambda name: dataset) == {}
+        compare.write(wanted, folder)
+        assert all(said in one.title for one in compare.tables(wanted, folder)[:2])
+        assert said in (tmp_path / "table.md").read_text()
+        assert f",{name}," in (tmp_path / "table.csv").read_text()
+    with pytest.raises(ValueError, match="protocol='mine'; give one of 'held-out'"):
+        cells.run(grid(protocol="mine"), folder, None)
 
 
 def test_an_option_goes_to_methods_that_know_it():

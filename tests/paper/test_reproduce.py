@@ -32,10 +32,34 @@ def test_table1_has_all_rows_of_the_paper():
 
 def test_figures_have_all_methods_at_all_lengths_on_three_data_sets():
     wanted = published.planned("figure-map", ["cifar10", "mnist", "coco_sift500"], published.FULL, 1)
-    assert len(wanted) == 13 * 4 * 3
+    assert len(wanted) == 14 * 4 * 3
     assert set(published.planned("figure-pr", [], published.FULL, 1)) == {
         cell for cell in wanted if cell.data == "cifar10"
     }
+
+
+def test_the_lead_has_all_methods_and_few_seeds_of_slow_ones():
+    wanted = published.planned("lead", [], published.FULL, None)
+    assert {published.set_name(cell) for cell in wanted} == {
+        *("cifar10", "mnist", "coco_sift500", "digits", "mnist-5000", "cifar10-5000", "jeopardy")
+    }
+    assert {cell.method for cell in wanted} == set(published.COMPARED)
+    assert {cell.options for cell in wanted} == {()}
+    seeds = {method: {cell.seed for cell in wanted if cell.method == method} for method in published.COMPARED}
+    assert seeds["gph"] == {0, 1, 2}
+    assert seeds["fasthash"] == {0}
+
+
+def test_parts_of_an_experiment_are_chosen_by_method_and_data():
+    wanted = published.planned("lead", [], published.FULL, 1)
+    some = published.chosen(wanted, ["gph", "sdh"], ["cifar10-5000"])
+    assert {(cell.data, cell.method, cell.n_rows) for cell in some} == {
+        ("cifar10", "gph", 5000),
+        ("cifar10", "sdh", 5000),
+    }
+    assert published.chosen(wanted, None, None) == wanted
+    with pytest.raises(ValueError, match="data 'cifar' is none of these experiments'; they have cifar10, cifar10-5000"):
+        published.chosen(wanted, None, ["cifar"])
 
 
 def test_the_quick_version_is_smaller_everywhere():
@@ -111,6 +135,33 @@ def test_an_experiment_ends_in_a_report(tmp_path, monkeypatch):
     assert page.count("<svg") == 2
     assert "What differs from the paper" in page
     assert len(cells.collect(published.planned("figure-map", ["cifar10", "mnist"], scale, 1), folder)) == 8
+
+
+def test_beyond_the_paper_ends_in_one_table_a_data_set(tmp_path, monkeypatch):
+    pytest.importorskip("jinja2", reason="the report needs Jinja2, of the extra 'plots'")
+    small = digits.load()
+    monkeypatch.setattr(reproduce, "load", lambda name, *_: small)
+    monkeypatch.setattr(published, "COMPARED", ("gph", "cca-itq", "lsh"))
+    monkeypatch.setattr(published, "STRONG", ("cca-itq", "lsh"))
+    scale = published.QUICK._replace(n_rows={5000: 100, None: 200}, n_test=100, lengths=(4, 16))
+    monkeypatch.setattr(reproduce, "QUICK", scale)
+    only = (["lsh", "cca-itq"], ["cifar10-100", "jeopardy-200"])
+    names, folder = ["lead", "protocols"], Folder(tmp_path)
+    _, failures = reproduce.run(names, folder, True, 2, None, lambda *told: None, None, only)
+    assert failures == {}
+    lead, others = ((tmp_path / f"{name}.md").read_text() for name in names)
+    assert lead.startswith("One seed: fasthash")
+    assert lead.count("| method | mAP, 4 bits | mAP, 16 bits | precision, radius 2, 4 bits |") == 2
+    assert "training-database (leaky), 16 bits" in others
+    assert "unseen-classes, 16 bits" in others
+    assert "common but leaky" in (tmp_path / "report.html").read_text()
+
+
+def test_protocols_that_were_not_run_are_dashes():
+    (cell, one), (other, two) = made("gph", 16, 0.5), made("sdh", 16, 0.4)
+    groups = group({cell: one, other: two, cell._replace(protocol="training-database"): one})
+    (section,) = reproduce.SECTIONS["protocols"](groups, published.FULL, None)
+    assert section.tables[0].rows == (("gph", ".500", "–", ".500"), ("sdh", ".400", "–", "–"))
 
 
 def test_an_experiment_is_complete_as_far_as_its_data_sets_are_there():

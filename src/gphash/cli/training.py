@@ -185,6 +185,8 @@ def evaluate(
     with schema.reading(model):  # a model of blocks does not know its rows
         met = max(protocol.share_met(origin["sketch"], one.X) for one in sources) if "sketch" in origin else None
     result["protocol"]["share_of_training_rows_met"] = met
+    if met and stored is not None:
+        result["protocol"]["name"] = protocol.LEAKY
     report.write(target, result)
     written = [] if plots is None else _draw(report.read(target), plots)
     # Curves and single bits are in the report.
@@ -196,7 +198,9 @@ def evaluate(
     if shown.answer(told, ""):
         _print_figures(result)
         if met:
-            shown.remark(f"about {met:.0%} of the model's training rows are among these; figures on them flatter.")
+            shown.remark(
+                f"about {met:.0%} of the model's training rows are among these, which is leaky: figures flatter."
+            )
         for one in (target, *written):
             shown.say(f"wrote {one}")
 

@@ -344,14 +344,13 @@ def _facts(report: Report) -> dict[str, Any]:
     """What makes two reports different methods or settings, rather than seeds or lengths of one."""
     method, setting, data = report["method"], report["protocol"], report["data"]
     free = ("random_state", "n_bits", "n_jobs")
+    counts = () if "unseen_classes" in setting else ("training_rows", "queries", "database_rows")  # the seed's draw
     return {
         "method": method["name"],
         **{name: value for name, value in method["parameters"].items() if name not in free},
-        "training rows": setting["training_rows"],
+        **{name.replace("_", " "): setting[name] for name in counts},
         "protocol": setting["name"],
         "data": data["name"],
         "features": data.get("features"),
         "checksum": data.get("checksum"),
-        "queries": setting["queries"],
-        "database rows": setting["database_rows"],
     }

@@ -1,15 +1,18 @@
 """Protocols: who is searched for among whom, so that a figure means the same thing every time.
 
-Every row of a test set is searched for among the others of that set, as in the paper: nothing retrieved was seen in
-training. Or one set's rows are searched for among another's. Both rank by Hamming distance and, for methods that tell
-bit probabilities, by expected Hamming distance; ties are averaged over in closed form.
+    held-out            every test row among the other test rows, as in the paper: training has seen none of them
+    unseen-classes      the same for test rows of classes that training has not seen
+    training-database   test rows among the training rows: common, but leaky, since what is retrieved taught the codes
+
+Or one set's rows are searched for among any other's. All rank by Hamming distance and, for methods that tell bit
+probabilities, by expected Hamming distance; ties are averaged over in closed form.
 """
 
 import hashlib
 import time
 import timeit
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,7 +28,12 @@ from gphash.supervision.similarity import Signatures
 AT = (1, 10, 100, 1000)
 CURVE_POINTS = 60
 SKETCH = 256  # rows that stand for those of training
-CHOSEN = ("length_scale", "signal_scale", "pair_weight", "ridge")  # attributes that end in _
+PROTOCOLS = ("held-out", "unseen-classes", "training-database")
+UNSEEN_SHARE = 0.25  # of the classes, rounded up
+LEAST_UNSEEN = 2
+SEEN_SHARE = 0.01  # of a database, above which a protocol is called leaky
+LEAKY = "leaky: test rows against a database that training has seen"
+CHOSEN = ("length_scale", "signal_scale", "pair_weight", "ridge", "quantiser", "power")  # attributes that end in _
 
 
 class Encoder(Protocol):
@@ -41,6 +49,44 @@ class Encoder(Protocol):
         """Packed codes."""
 
 
+class Arranged(NamedTuple):
+    """Rows in the parts that a protocol gives them."""
+
+    train: Split
+    test: Split
+    stored: Split | None = None  # None leaves each test row out of the other test rows
+    unseen: tuple[Any, ...] = ()  # classes that training does not see
+
+
+def check(name: str) -> None:
+    """Refuse a protocol that there is not."""
+    if name not in PROTOCOLS:
+        raise ValueError(f"protocol={name!r}; give one of {', '.join(map(repr, PROTOCOLS))}.")
+
+
+def arrange(name: str, train: Split, test: Split, seed: int = 0) -> Arranged:
+    """What a protocol makes of training and test rows; the seed draws classes that are not to be seen."""
+    check(name)
+    if name == "training-database":
+        return Arranged(train, test, train)
+    if name == "held-out":
+        return Arranged(train, test)
+    labels = np.asarray(train.y)
+    if labels.ndim != 1:
+        raise ValueError(f"protocol={name!r} needs class labels y [n]; y has shape {labels.shape}.")
+    classes = np.unique(labels)
+    n_unseen = max(LEAST_UNSEEN, int(np.ceil(UNSEEN_SHARE * len(classes))))
+    if len(classes) < n_unseen + 2:
+        raise ValueError(f"protocol={name!r} needs at least {LEAST_UNSEEN + 2} classes; y has {len(classes)}.")
+    unseen = np.sort(np.random.default_rng([seed, 19]).choice(classes, n_unseen, replace=False))
+    seen, late = ~np.isin(labels, unseen), np.isin(np.asarray(test.y), unseen)
+    return Arranged(_some(train, seen), _some(test, late), None, tuple(unseen.tolist()))
+
+
+def _some(rows: Split, chosen: NDArray[np.bool_]) -> Split:
+    return Split(np.asarray(rows.X)[chosen], np.asarray(rows.y)[chosen])
+
+
 def run(
     make: Callable[[int], Encoder],
     train: Split,
@@ -48,6 +94,7 @@ def run(
     data: Mapping[str, Any],
     *,
     seed: int = 0,
+    protocol: str = "held-out",
     stored: Split | None = None,
     radius: int = 2,
 ) -> dict[str, Any]:
@@ -62,18 +109,26 @@ def run(
     data
         Name, features and checksum of the data set, for the report.
     seed
-        Of the method.
+        Of the method, and of the classes that are not to be seen.
+    protocol
+        One of `PROTOCOLS`.
     stored
-        Rows to search among; None leaves each test row out of the other test rows.
+        Rows to search among; None for those that the protocol says.
     radius
         Of the Hamming ball.
     """
     _check_data(data)
+    if stored is not None and protocol != "held-out":
+        raise ValueError(f"protocol={protocol!r} says what to search among; leave stored out.")
+    given = arrange(protocol, train, test, seed)
     hasher = make(seed)
     began = time.perf_counter()
-    hasher.fit(train.X, train.y)
+    hasher.fit(given.train.X, given.train.y)
     seconds = time.perf_counter() - began
-    made = judge(hasher, test, data, stored=stored, radius=radius, train=train)
+    among = given.stored if stored is None else stored
+    made = judge(hasher, given.test, data, stored=among, radius=radius, train=given.train)
+    if given.unseen:
+        made["protocol"] |= {"name": f"unseen classes: {made['protocol']['name']}", "unseen_classes": [*given.unseen]}
     made["protocol"]["seed"], made["method"]["training_seconds"] = seed, seconds
     return made
 
@@ -91,13 +146,15 @@ def judge(
     _check_data(data)
     results = measure(hasher, test, stored, train, radius)
     kept = test if stored is None else stored
+    # Rows that training has seen inflate the figures of supervised methods.
+    seen = None if train is None else _count_shared(kept, train)
+    against = LEAKY if (seen or 0) > SEEN_SHARE * _count(kept.y) else "test rows against a database"
     protocol = {
-        "name": "leave one out within the test rows" if stored is None else "test rows against a database",
+        "name": "leave one out within the test rows" if stored is None else against,
         "training_rows": None if train is None else _count(train.y),
         "queries": _count(test.y),
         "database_rows": _count(kept.y) - (stored is None),
-        # Rows that training has seen inflate the figures of supervised methods.
-        "database_rows_seen_in_training": None if train is None else _count_shared(kept, train),
+        "database_rows_seen_in_training": seen,
         "queries_in_database": None if stored is None else _count_shared(test, stored),
         "seed": parameters(hasher).get("random_state"),
         "ties": "averaged over all orders within equal distance, in closed form",
@@ -202,9 +259,11 @@ def parameters(hasher: Any) -> dict[str, Any]:
 
 def _decided(one: dict[str, Any]) -> dict[str, Any]:
     """What reports of several seeds must have in common."""
-    protocol = {**one["protocol"], "seed": None}
+    protocol, data = {**one["protocol"], "seed": None}, one["data"]
+    if "unseen_classes" in protocol:  # then the seed draws the rows as well
+        protocol, data = protocol["name"], {**data, "rows": None}
     parameters = {**one["method"]["parameters"], "random_state": None}
-    return {"protocol": protocol, "data": one["data"], "method": one["method"]["name"], "parameters": parameters}
+    return {"protocol": protocol, "data": data, "method": one["method"]["name"], "parameters": parameters}
 
 
 def _count(rows: Any) -> int:

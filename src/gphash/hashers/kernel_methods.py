@@ -13,7 +13,7 @@ mean of K's rows, so that the bit is the sign of k(x, Z) H w − k̄ H w: a kern
 """
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, ClassVar, NamedTuple, TypeVar
@@ -81,6 +81,11 @@ def best(candidates: list[C], qualities: list[float]) -> C:
         warnings.warn(words, UserWarning, stacklevel=6)
         return candidates[len(candidates) // 2]
     return candidates[int(np.nanargmax(qualities))]
+
+
+def known_mean(qualities: Iterable[float]) -> float:
+    """The mean of those that are known, NaN if none is."""
+    return float(np.mean([one for one in qualities if not np.isnan(one)] or [np.nan]))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -158,13 +163,15 @@ class KernelHasher(Hasher):
 
     def _validate(self, K: Floats, supervision: Any, ridge: float, seed: int) -> float:
         """Retrieval among rows, or order of pairs, that were held out: the mean over folds."""
+        return known_mean(selection.quality(judge, held) for _, held, judge in self._folds(K, supervision, ridge, seed))
+
+    def _folds(self, K: Floats, supervision: Any, ridge: float, seed: int) -> Iterator[tuple[Floats, Floats, Any]]:
+        """Margins of the rows learned from, margins of those held out, and the judge of these, for every fold."""
         generator = np.random.default_rng([seed, 12])
-        found = []
         for fold in range(FOLDS if supervision.complete else 1):
             kept, taught, judged, judge = supervision.hold_out(np.arange(len(K)) % FOLDS == fold, seed)
             weights, offset = self._bits(Teaching(K[kept], taught, ridge, generator, SerialExecutor(), True))
-            found.append(selection.quality(judge, K[judged] @ weights + offset))
-        return float(np.mean([one for one in found if not np.isnan(one)] or [np.nan]))
+            yield K[kept] @ weights + offset, K[judged] @ weights + offset, judge
 
     def _values(self, kernel: SquaredExponential, Z: Floats, X: Floats, executor: Executor) -> Floats:
         """Kernel values to learn from: those of scaled rows with the inducing inputs, [n, r]."""

@@ -10,6 +10,7 @@ from gphash.registry import Registry
 HOMES = {
     "gph": "gphash.hashers.gp:GPHasher",
     "hadamard-ridge": "gphash.hashers.ridge_methods:HadamardRidge",
+    "classifier-codes": "gphash.hashers.classifier_codes:ClassifierCodes",
     "sdh": "gphash.hashers.ridge_methods:SDH",
     "fasthash": "gphash.hashers.fasthash:FastHash",
     "ksh": "gphash.hashers.ksh:KSH",

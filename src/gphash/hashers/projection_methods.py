@@ -190,14 +190,19 @@ def rotated(X: Floats, W: Floats, offset: Floats, generator: np.random.Generator
     return W @ R, offset @ R
 
 
-def rotation(V: Floats, generator: np.random.Generator, iterations: int = ITERATIONS) -> Floats:
-    """The rotation R [m, m] from a random start that brings rows V R, [n, m], near to codes of ±1."""
-    m = V.shape[1]
-    R: Floats = scipy.linalg.svd(generator.standard_normal((m, m)), check_finite=False)[0]
+def rotation(
+    V: Floats, generator: np.random.Generator, iterations: int = ITERATIONS, n_bits: int | None = None
+) -> Floats:
+    """The rotation R [k, m] from a random start that brings rows V R, [n, m], near to codes of ±1.
+
+    If there are more bits than columns of V, [n, k], R has orthonormal rows: the rotation of V with columns of zeros.
+    """
+    k, m = V.shape[1], n_bits or V.shape[1]
+    R: Floats = scipy.linalg.svd(generator.standard_normal((m, m)), check_finite=False)[0][:k]
     for _ in range(iterations):
         B = np.where(V @ R >= 0, 1.0, -1.0)
-        P, _, Qt = scipy.linalg.svd(B.T @ V, check_finite=False)
-        R = Qt.T @ P.T
+        Q, _, Pt = scipy.linalg.svd(V.T @ B, full_matrices=False, check_finite=False)
+        R = Q @ Pt
     return R
 
 

@@ -10,7 +10,8 @@ has a closed form given the others (discrete cyclic coordinate descent):
     B_k = sign(Q_k − B_{−k} W_{−k} w_k),   Q = ν K P + Y Wᵀ
 
 With the small ν of the authors B is next to a function of Y, and the last P is a ridge regression on it. Most of what
-this gains on class labels, fixed code words have already: rows of a Hadamard matrix, cut to m columns, one a class.
+this gains on class labels, fixed code words have already: rows of a Hadamard matrix, cut to m columns, one a class
+(HC-SDH: Koutaki, Shirai, Ambai, 2018).
 
 Latent factor hashing (Zhang, Zhang, Li, Guo, 2014) gives every row a latent vector u, whose signs are the code:
 
@@ -107,6 +108,7 @@ class SDH(RidgeHasher):
 class HadamardRidge(RidgeHasher):
     """Hadamard code words for classes, and kernel ridge regression to them. Learns from class labels.
 
+    Published as HC-SDH by Koutaki, Shirai and Ambai ("Hadamard coding for supervised discrete hashing", 2018).
     The parameters are those of `RidgeHasher`.
     """
 

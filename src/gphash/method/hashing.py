@@ -118,6 +118,12 @@ class HashFunction:
         about = {"power": power, "n_lowering": n_lowering}
         return {**meta, "uncertainty": about}, {**arrays, "uncertainty": columns}
 
+    def exact_means(self, X: Floats) -> Floats:
+        """Predictive means of a few rows in float64, [n, m]."""
+        landmarks, weights = self.exact
+        K = self.kernel.evaluate(landmarks, scaling.apply(self.scaling, X, np.float64))
+        return np.asarray(K @ weights + self.offset)
+
     @cached_property
     def landmarks(self) -> Floats:
         """Inducing inputs prepared for float32 rows."""
@@ -148,10 +154,14 @@ class HashFunction:
             uncertainty = Uncertainty(about["power"], columns, about["n_lowering"])
         own = {name: arrays[name] for name in ("Z", "weights", "offset")}
         function = cls(scaled, kernels.from_meta(meta["kernel"]), **own, uncertainty=uncertainty)
-        with np.errstate(over="ignore", invalid="ignore"):
-            if not (np.isfinite(function.landmarks).all() and np.isfinite(function.doubt).all()):
-                raise schema.FaultError("the inducing inputs 'Z' are too far apart for the length scale of the kernel")
+        function.check_range()
         return function
+
+    def check_range(self) -> None:
+        """Raise a FaultError if kernel values would overflow."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            if not (np.isfinite(self.landmarks).all() and np.isfinite(self.doubt).all()):
+                raise schema.FaultError("the inducing inputs 'Z' are too far apart for the length scale of the kernel")
 
 
 def predict(function: HashFunction, X: Floats) -> tuple[Floats, Floats]:
@@ -175,10 +185,8 @@ def _resolve(function: HashFunction, X: Floats, mean: Floats) -> Floats:
     """Compute the means of rows with a sign in doubt again, in float64."""
     doubtful = np.flatnonzero((np.abs(mean) < function.doubt).any(axis=1))
     if len(doubtful):
-        landmarks, weights = function.exact
         for rows in np.array_split(doubtful, -(-len(doubtful) // TILE)):
-            exact = scaling.apply(function.scaling, X[rows], np.float64)
-            mean[rows] = function.kernel.evaluate(landmarks, exact) @ weights + function.offset
+            mean[rows] = function.exact_means(X[rows])
     return mean
 
 

@@ -32,7 +32,8 @@ class Cell(NamedTuple):
     """What to train and measure: a method on a data set, by their names.
 
     Training rows are drawn at random, but the same ones for all methods and seeds; test rows are the first ones; None
-    takes all. Options are parameters that differ from the method's defaults, sorted by name.
+    takes all. Options are parameters that differ from the method's defaults, sorted by name. The protocol is one of
+    `protocol.PROTOCOLS`.
     """
 
     data: str
@@ -42,6 +43,7 @@ class Cell(NamedTuple):
     n_rows: int | None = None
     n_test: int | None = None
     options: Options = ()
+    protocol: str = protocol.PROTOCOLS[0]
 
     @property
     def file_name(self) -> str:
@@ -49,6 +51,7 @@ class Cell(NamedTuple):
         parts = [self.data, self.method, f"{self.n_bits}bits"]
         parts += [f"{self.n_rows}rows"] if self.n_rows else []
         parts += [f"{self.n_test}test"] if self.n_test else []
+        parts += [self.protocol] if self.protocol != protocol.PROTOCOLS[0] else []
         parts += [f"{name}={value}" for name, value in self.options] + [f"seed{self.seed}"]
         plain = "-".join("".join(c if c.isalnum() or c in "=._" else "_" for c in part) for part in parts)
         mark = hashlib.sha256(json.dumps(report.plain(self._asdict()), sort_keys=True).encode()).hexdigest()[:6]
@@ -59,7 +62,8 @@ class Cell(NamedTuple):
         """For people who watch."""
         rows = f", {self.n_rows:,} rows" if self.n_rows else ""
         options = "".join(f", {name} {value}" for name, value in self.options)
-        return f"{self.data} {self.method} {self.n_bits} bits{rows}{options}, seed {self.seed}"
+        how = f", {self.protocol}" if self.protocol != protocol.PROTOCOLS[0] else ""
+        return f"{self.data} {self.method} {self.n_bits} bits{rows}{how}{options}, seed {self.seed}"
 
 
 Watch = Callable[[int, int, Cell | None, float | None], None]
@@ -100,6 +104,7 @@ class Folder:
 def check(cells: Iterable[Cell]) -> None:
     """Refuse cells that could never be run, before any is."""
     for cell in cells:
+        protocol.check(cell.protocol)
         make(cell).check_parameters()
 
 
@@ -143,7 +148,7 @@ def make(cell: Cell) -> Hasher:
 
 
 def measure(cell: Cell, dataset: Dataset) -> dict[str, Any]:
-    """Train and measure one cell, by the paper's protocol: leave one out within the test rows."""
+    """Train and measure one cell."""
     train, test = dataset.train, dataset.test
     takes, kind = methods.METHODS.find(cell.method).takes, "labels" if np.ndim(train.y) == 1 else "tags"
     if takes and kind not in takes:
@@ -159,7 +164,7 @@ def measure(cell: Cell, dataset: Dataset) -> dict[str, Any]:
     searched = Split(test.X[: cell.n_test], test.y[: cell.n_test])  # type: ignore[index]
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
-        made = protocol.run(lambda seed: make(cell), own, searched, about, seed=cell.seed)
+        made = protocol.run(lambda seed: make(cell), own, searched, about, seed=cell.seed, protocol=cell.protocol)
     said = sorted({str(warning.message) for warning in warned})
     return {**made, "cell": report.plain(cell._asdict()), "warnings": said}
 

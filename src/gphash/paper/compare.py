@@ -12,6 +12,7 @@ from gphash.data.descriptors import described
 from gphash.data.known import data_sets, image_folder
 from gphash.data.known.data_sets import DATA_SETS
 from gphash.evaluation import canvas, plots
+from gphash.evaluation.protocol import PROTOCOLS
 from gphash.hashers import methods
 from gphash.paper import table
 from gphash.paper.cells import Cell, Folder, Options, collect
@@ -56,6 +57,7 @@ def grid(
     n_rows: int | None = None,
     n_test: int | None = None,
     options: dict[str, Any] | None = None,
+    protocol: str = PROTOCOLS[0],
 ) -> list[Cell]:
     """Every method at every length with every seed; an option goes to those methods that know it."""
     chosen: dict[str, Options] = {}
@@ -65,7 +67,7 @@ def grid(
         differing = {key: value for key, value in (options or {}).items() if defaults.get(key, value) != value}
         chosen[name] = tuple(sorted(differing.items()))
     every = itertools.product(lengths, names, range(n_seeds))
-    return [Cell(data, name, bits, seed, n_rows, n_test, chosen[name]) for bits, name, seed in every]
+    return [Cell(data, name, bits, seed, n_rows, n_test, chosen[name], protocol) for bits, name, seed in every]
 
 
 def _parameters(name: str) -> dict[str, Any]:
@@ -76,8 +78,9 @@ def _parameters(name: str) -> dict[str, Any]:
 
 def tables(cells: Sequence[Cell], folder: Folder) -> list[ResultTable]:
     """Methods down, lengths across, for each of the usual figures that some method has."""
-    groups = table.group(collect(cells, folder))
-    found = [table.by_bits(title, groups, *place) for title, place in RANKINGS.items()]
+    reports = collect(cells, folder)
+    groups, how = table.group(reports), table.protocol_names(reports.values())
+    found = [table.by_bits(f"{title}; {how}", groups, *place) for title, place in RANKINGS.items()]
     found = [one for one in found if any(text != "–" for row in one.rows for text in row[1:])]
     times = table.by_bits("training time, seconds", groups, *table.TRAINING, show=table.seconds)
     return [*found, times._replace(best=frozenset())]  # the slowest is not the best
@@ -93,7 +96,8 @@ def write(cells: Sequence[Cell], folder: Folder) -> list[Path]:
     ]
     if canvas.available():
         written += canvas.save(plots.map_against_bits(list(found.values())), folder.path / "map-against-bits")
-        for bits in sorted({cell.n_bits for cell in found}):
+        # Where the seed draws the rows, there is no one number of rows to retrieve.
+        for bits in sorted({cell.n_bits for cell in found if cell.protocol != "unseen-classes"}):
             some = [one for cell, one in found.items() if cell.n_bits == bits]
             written += canvas.save(plots.precision_recall(some), folder.path / f"precision-recall-{bits}")
     return written

@@ -10,6 +10,7 @@ from gphash.data.dataset import Dataset, Progress
 from gphash.data.downloads import DataMissingError
 from gphash.data.known import data_sets
 from gphash.evaluation import canvas
+from gphash.evaluation.protocol import PROTOCOLS
 from gphash.hashers import methods
 from gphash.paper import cells as running
 from gphash.paper import compare, illustrations, page, published, table
@@ -21,6 +22,7 @@ from gphash.version import __version__
 
 MOST_SEEDS = 10
 TITLES = {"cifar10": "CIFAR-10", "mnist": "MNIST", "nuswide": "NUS-WIDE", "coco_sift500": "COCO-SIFT500"}
+BEYOND = {**TITLES, "digits": "digits", "jeopardy": "Jeopardy"}
 PLACES: dict[tuple[str, ...], Callable[[Figure], str]] = {
     **dict.fromkeys((table.MAP, table.WITHIN_RADIUS), str),
     **dict.fromkeys((table.TRAINING, table.ENCODING), table.seconds),
@@ -30,6 +32,7 @@ COLUMNS = (
     "training, s", "paper", "µs a query", "paper", "seeds",
 )  # fmt: skip
 TAGGED = {"nuswide", "coco_sift500"}
+SHORT = {"mAP": table.MAP, "precision, radius 2": table.WITHIN_RADIUS}
 MEASURES = {"mAP by Hamming distance": table.MAP, "precision within radius 2": table.WITHIN_RADIUS}
 
 Found = Mapping[Cell, dict[str, Any]]
@@ -60,12 +63,17 @@ def run(
     data_dir: str | os.PathLike[str] | None,
     watch: Watch,
     progress: Progress | None = None,
+    only: tuple[Sequence[str] | None, Sequence[str] | None] = (None, None),
 ) -> tuple[list[Path], dict[Cell, str]]:
-    """Run what is missing of some experiments, and write tables, figures and the report of all that is there."""
+    """Run what is missing of some experiments, and write tables, figures and the report of all that is there.
+
+    `only` are methods and data sets to run; None for all.
+    """
     page.library()  # rather than after hours
     scale = QUICK if quick else FULL
     data = roles(data_dir) if "figure-map" in names else []
     wanted = [cell for name in names for cell in published.planned(name, data, scale, n_seeds)]
+    wanted = published.chosen(wanted, *only)
     failures = running.run(wanted, folder, lambda name: load(name, data_dir, progress), watch)
     return write(names, folder, scale, failures.values()), failures
 
@@ -99,14 +107,19 @@ def write(names: Sequence[str], folder: Folder, scale: Scale, reasons: Iterable[
 
     for name in published.EXPERIMENTS:
         found = collect(published.planned(name, tuple(TITLES), scale, MOST_SEEDS), folder)
-        everything |= found
+        everything |= found if name in published.PAPER else {}
         asked = name in names or (name == "figure-toy" and (folder.path / "figure-toy.svg").exists())
         if not asked and not complete(name, found, scale):
             continue
         made = list(SECTIONS[name](table.group(found), scale, picture))
         sections += made
-        if tables := [table.markdown(one) for section in made for one in section.tables]:
-            written.append(files.write_text(folder.path / f"{name}.md", "\n".join(tables)))
+        if any(section.tables for section in made):
+            parts = [
+                part
+                for one in made
+                for part in (*(f"{text}\n" for text in one.texts), *map(table.markdown, one.tables))
+            ]
+            written.append(files.write_text(folder.path / f"{name}.md", "\n".join(parts)))
     used = {cell.method for cell in everything}
     more = {"methods": [name for name in methods.METHODS if name in used], "quick": scale.quick}
     text = page.render(sections, _made_with(everything), left_out=list(dict.fromkeys(reasons)), **more)
@@ -210,6 +223,41 @@ def placings(groups: Groups, *place: str, method: str = "gph") -> str | None:
     return f"{method} is " + "; ".join(told) + "." if told else None
 
 
+def _by_data(groups: Groups) -> dict[str, Groups]:
+    """Groups by data set and number of training rows, under a title."""
+    found: dict[str, Groups] = {}
+    for cell, reports in groups.items():
+        some = f", {cell.n_rows:,} training rows" if cell.n_rows else ""
+        found.setdefault(BEYOND[cell.data] + some, {})[cell] = reports
+    return found
+
+
+def _lead(groups: Groups, scale: Scale, picture: Picture) -> Iterator[Section]:
+    told, tables = [f"One seed: {', '.join(published.ONE_SEED)}."], []
+    for title, part in _by_data(groups).items():
+        places = [(what, placings(part, *place)) for what, place in MEASURES.items()]
+        told += [f"{title}, {what}: {text}" for what, text in places if text]
+        sides = {what: table.by_bits(what, part, *place) for what, place in SHORT.items()}
+        tables.append(table.beside(title, sides))
+    if tables:
+        yield Section("lead", "Where GPH stands among all methods", told, tables)
+
+
+def _protocols(groups: Groups, scale: Scale, picture: Picture) -> Iterator[Section]:
+    tables = []
+    for title, part in _by_data(groups).items():
+        sides = {}
+        for name in PROTOCOLS:
+            cells = {cell._replace(protocol=name) for cell in part}  # a dash for those that were not run
+            own = {cell: part.get(cell, []) for cell in sorted(cells, key=str)}
+            shown = f"{name} (leaky)" if name == "training-database" else name
+            sides[shown] = table.by_bits(shown, own, *table.MAP)
+        tables.append(table.beside(f"{title}: mAP by Hamming distance", sides))
+    if tables:
+        told = "Classes that are not seen are drawn by the seed, so that figures of seeds differ by them as well."
+        yield Section("protocols", "Other protocols", [told], tables)
+
+
 def _figure_pr(groups: Groups, scale: Scale, picture: Picture) -> Iterator[Section]:
     if groups:
         drawn = picture("figure-pr", lambda: illustrations.precision_recall_panels(groups))
@@ -230,6 +278,8 @@ SECTIONS: dict[str, Callable[[Groups, Scale, Picture], Iterator[Section]]] = {
     "figure-map": _figure_map,
     "figure-pr": _figure_pr,
     "figure-toy": _figure_toy,
+    "lead": _lead,
+    "protocols": _protocols,
 }
 
 

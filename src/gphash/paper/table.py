@@ -101,6 +101,21 @@ def by_bits(title: str, groups: Groups, *names: str, show: Callable[[Figure], st
     return ResultTable(title, columns, rows, best(figures, first=1))
 
 
+def beside(title: str, tables: Mapping[str, ResultTable]) -> ResultTable:
+    """Tables of the same rows in one, by the names of what they show."""
+    columns, rows, places = ["method"], [[row[0]] for row in next(iter(tables.values())).rows], set()
+    for name, one in tables.items():
+        places |= {(row, column + len(columns) - 1) for row, column in one.best}
+        columns += [f"{name}, {column}" for column in one.columns[1:]]
+        rows = [[*row, *more[1:]] for row, more in zip(rows, one.rows, strict=True)]
+    return ResultTable(title, tuple(columns), tuple(map(tuple, rows)), frozenset(places))
+
+
+def protocol_names(reports: Iterable[dict[str, Any]]) -> str:
+    """By what the figures of reports were measured."""
+    return ", ".join(dict.fromkeys(one["protocol"]["name"] for one in reports))
+
+
 def named(method: str, options: Iterable[tuple[str, Any]]) -> str:
     """A method with its options."""
     return method + "".join(f", {name} {value}" for name, value in options)
@@ -129,11 +144,13 @@ def csv(found: Mapping[Cell, dict[str, Any]]) -> str:
     """One line per cell, figures as plain numbers, for machines."""
     stream = io.StringIO()
     writer = commas.writer(stream, lineterminator="\n")
-    writer.writerow(("data", "method", "options", "training_rows", "test_rows", "bits", "seed", *CSV_FIGURES))
+    writer.writerow(
+        ("data", "method", "options", "training_rows", "test_rows", "bits", "seed", "protocol", *CSV_FIGURES)
+    )
     for cell, one in found.items():
         rows = one["protocol"]["training_rows"], one["protocol"]["queries"]
         options = " ".join(f"{name}={value}" for name, value in cell.options)
         figures = (figure([one], *place) for place in CSV_FIGURES.values())
         numbers = ("" if value is None else f"{value.mean:.6g}" for value in figures)
-        writer.writerow((cell.data, cell.method, options, *rows, cell.n_bits, cell.seed, *numbers))
+        writer.writerow((cell.data, cell.method, options, *rows, cell.n_bits, cell.seed, cell.protocol, *numbers))
     return stream.getvalue()

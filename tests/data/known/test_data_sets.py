@@ -13,7 +13,10 @@ from gphash.paper import illustrations
 
 
 def test_names():
-    assert list(data_sets.DATA_SETS) == ["toy", "digits", "mnist", "cifar10", "nuswide", "coco_sift500"]
+    assert list(data_sets.DATA_SETS) == [
+        *("toy", "digits", "mnist", "cifar10", "nuswide", "coco_sift500"),
+        *("cifar10_resnet50", "jeopardy"),
+    ]
     with pytest.raises(ValueError, match=r"name='cifar'; give one of 'toy', 'digits', 'mnist', 'cifar10'"):
         data_sets.load("cifar")
     with pytest.raises(ValueError, match="name=None; give one of"):

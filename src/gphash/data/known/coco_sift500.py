@@ -6,8 +6,6 @@ four, so that nearly all pairs would share it: it is left out, and with it the p
 in for NUS-WIDE, which is no reason to call results on it by that name.
 """
 
-import io
-
 import numpy as np
 
 from gphash.data import downloads
@@ -37,14 +35,7 @@ def load(data_dir: DataDir = None, *, download: bool = True, progress: Progress 
     """
     del download, progress
     folder = downloads.data_dir(data_dir)
-    if not (folder / FILE).is_file():
-        where = f"there is no public address: ask gphash's authors for {FILE}"
-        raise downloads.DataMissingError(NAME, [FILE], folder, where)
-    # Verified first: from here on nothing in it can surprise.
-    content = downloads.content(folder / FILE, MAX_FILE_BYTES, f"sha256:{SHA256}")
-    with np.load(io.BytesIO(content), allow_pickle=False) as file:
-        arrays = {name: file[name] for name in ("X", "Y", "label_ids", "ids")}
-
+    arrays = downloads.own_arrays(NAME, FILE, folder, MAX_FILE_BYTES, f"sha256:{SHA256}")
     keep = arrays["label_ids"] != LEFT_OUT
     tags = np.ascontiguousarray(arrays["Y"][:, keep])
     classes = tuple(CATEGORIES[number] for number in arrays["label_ids"][keep].tolist())

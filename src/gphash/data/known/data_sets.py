@@ -11,7 +11,10 @@ DATA_SETS: Registry["KnownData"] = Registry(
     "data set",
     {
         name: f"gphash.data.known.{name}:KNOWN"
-        for name in ("toy", "digits", "mnist", "cifar10", "nuswide", "coco_sift500")
+        for name in (
+            *("toy", "digits", "mnist", "cifar10", "nuswide", "coco_sift500"),
+            *("cifar10_resnet50", "jeopardy"),
+        )
     },
 )
 
