@@ -10,6 +10,11 @@ a_g = n_g dT(s, V_g − 1) and d_g = n_g dT(s, V_g + 1) the sum for every bit j 
 
 one dot product per bit until a bit flips.
 
+A bit drawn with the uniform number u becomes +1 when its log-odds exceed log u/(1 − u), and mostly they are far from
+it. So the dot products of all bits are estimated once a row, in single precision. Flips move each of them by
+Σ_g |change of (a_g + d_g)/2| at most, and only a bit whose outcome that leaves open is computed exactly: every draw is
+the one that exact log-odds lead to.
+
 Representatives interact among themselves only, one after another (`sample_central`); the other rows interact
 with the representatives only, hence independently of each other (`sample_rows`). docs/decisions.md says why.
 """
@@ -18,18 +23,21 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import log_ndtr
 
 from gphash.arrays import Floats, Indices, Signs
-from gphash.compiled import alike_pair, jit
-from gphash.method.probit import log_odds
+from gphash.compiled import alike_pair, jit, popcount
+from gphash.method.probit import ROUGHLY, log_odds, rough_log_odds
 from gphash.supervision.similarity import PairGraph, Signatures, Supervision
+
+ROUNDING = 2.0**-24  # relative, in single precision
 
 
 class Groups(NamedTuple):
     """Partners that share code and signature, counted together."""
 
-    signs: Floats  # codes, one column per group, [m, g], float64
+    signs: Floats  # codes, one column per group, [m, g], float32
     signatures: Signatures
     counts: Floats  # members, [g], float64
 
@@ -47,7 +55,7 @@ def group(signs: Signs, signatures: Signatures) -> tuple[Groups, Indices]:
     keys = np.concatenate([np.packbits(signs > 0, axis=1), signatures.masks.view(np.uint8)], axis=1)
     flat = np.ascontiguousarray(keys).view(np.dtype((np.void, keys.shape[1]))).ravel()
     _, first, member, counts = np.unique(flat, return_index=True, return_inverse=True, return_counts=True)
-    columns = np.ascontiguousarray(signs[first].T, dtype=np.float64)
+    columns = np.ascontiguousarray(signs[first].T, dtype=np.float32)
     return Groups(columns, signatures[first], counts.astype(np.float64)), member.astype(np.int64)
 
 
@@ -66,11 +74,13 @@ def sample_central(
     groups, member = group(signs, supervision)
     size, (n, m) = len(groups.counts), signs.shape
     # Room for one group per row and one more: a row founds its new group before emptied ones are cleared away.
-    codes, counts = np.zeros((m, n + 1)), np.zeros(n + 1)
-    masks = np.zeros((n + 1, supervision.masks.shape[1]), dtype=np.uint64)
-    codes[:, :size], masks[:size], counts[:size] = groups.signs, groups.signatures.masks, groups.counts
-    own = supervision.masks, supervision.exact
-    _sample_representatives(signs, gamma, uniforms, order, *own, member, codes, masks, counts, size, table)
+    codes, counts = np.zeros((m, n + 1), np.float32), np.zeros(n + 1)
+    words = np.zeros((-(-m // 64), n + 1), np.uint64)
+    masks = np.zeros((n + 1, supervision.masks.shape[1]), np.uint64)
+    codes[:, :size], words[:, :size] = groups.signs, _words(groups.signs.T).T
+    masks[:size], counts[:size] = groups.signatures.masks, groups.counts
+    rows = signs, _words(signs), gamma, uniforms, _thresholds(uniforms), supervision.masks, supervision.exact
+    _sample_representatives(*rows, order, member, codes, words, masks, counts, size, _halves(table))
     return signs, group(signs, supervision)[0]
 
 
@@ -79,23 +89,79 @@ def sample_rows(
 ) -> Signs:
     """New codes of rows that interact with the groups' members only."""
     signs = signs.copy()
-    theirs = groups.signs, groups.signatures.masks, groups.counts
-    _sample_rows(signs, gamma, uniforms, signatures.masks, signatures.exact, *theirs, table)
+    rows = signs, _words(signs), gamma, uniforms, _thresholds(uniforms), signatures.masks, signatures.exact
+    words = np.ascontiguousarray(_words(groups.signs.T).T)
+    _sample_rows(*rows, groups.signs, words, groups.signatures.masks, groups.counts, _halves(table))
     return signs
 
 
+def _words(signs: Signs | Floats) -> NDArray[np.uint64]:
+    """Codes in machine words, [n, w]: bit j of a code is bit j mod 64, the lowest being 0, of word j div 64."""
+    packed = np.packbits(signs > 0, axis=1, bitorder="little")
+    padded = np.zeros((len(packed), -(-packed.shape[1] // 8) * 8), np.uint8)
+    padded[:, : packed.shape[1]] = packed
+    return padded.view("<u8").astype(np.uint64)
+
+
+def _thresholds(uniforms: Floats) -> Floats:
+    """The log-odds above which a bit becomes +1."""
+    with np.errstate(divide="ignore"):
+        thresholds: Floats = -np.log(1 / uniforms - 1)
+    return thresholds
+
+
+def _halves(table: Floats) -> Floats:
+    """(a + d)/2 and (a − d)/2 of one partner, by the place of V in the table, whose rows follow each other."""
+    halves = np.zeros((2, *table.shape))
+    halves[0, :, 1:-1] = (table[:, :-2] + table[:, 2:]) / 2
+    halves[1, :, 1:-1] = (table[:, :-2] - table[:, 2:]) / 2
+    return halves.reshape(2, -1)
+
+
+@jit
+def _compare(own_words, own_mask, exact, n_bits, words, masks, places):  # type: ignore[no-untyped-def]
+    """Fill the place in the table of V with every group."""
+    width = 2 * n_bits + 3
+    for g in range(len(places)):
+        places[g] = alike_pair(own_mask, masks[g], exact) * width + width // 2 + n_bits
+    for w in range(len(own_words)):
+        mine, theirs = own_words[w], words[w]
+        for g in range(len(places)):
+            places[g] -= 2 * np.int32(popcount(mine ^ theirs[g]))
+
+
 @jit(fastmath=True)
-def _weigh(V, alike, counts, table, half_sum):  # type: ignore[no-untyped-def]
+def _weigh(places, counts, halves, half_sum):  # type: ignore[no-untyped-def]
     """Fill (a_g + d_g)/2 of every group and return Σ_g (a_g − d_g)/2."""
-    middle = table.shape[1] // 2
     half_difference = 0.0
-    for g in range(len(half_sum)):
-        at = V[g] + middle
-        a = counts[g] * table[alike[g], at - 1]
-        d = counts[g] * table[alike[g], at + 1]
-        half_sum[g] = 0.5 * (a + d)
-        half_difference += 0.5 * (a - d)
+    for g in range(len(places)):
+        half_sum[g] = counts[g] * halves[0, places[g]]
+        half_difference += counts[g] * halves[1, places[g]]
     return half_difference
+
+
+@jit(fastmath=True)
+def _estimate(codes, half_sum, rounded, estimates):  # type: ignore[no-untyped-def]
+    """Fill the dot product of every bit in single precision, and return how wrong they can be."""
+    total = 0.0
+    for g in range(len(half_sum)):
+        rounded[g] = half_sum[g]
+        total += abs(half_sum[g])
+    for j in range(len(estimates)):
+        theirs, dot = codes[j], np.float32(0)
+        for g in range(len(half_sum)):
+            dot += theirs[g] * rounded[g]
+        estimates[j] = dot
+    return (len(half_sum) + 1) * ROUNDING * total
+
+
+@jit(fastmath=True)
+def _moved(half_sum, rounded):  # type: ignore[no-untyped-def]
+    """Σ_g |change of (a_g + d_g)/2| since the dot products were estimated."""
+    total = 0.0
+    for g in range(len(half_sum)):
+        total += abs(half_sum[g] - rounded[g])
+    return total
 
 
 @jit(fastmath=True)
@@ -113,83 +179,110 @@ def _draw(odds: float, uniform: float) -> int:
 
 
 @jit
-def _sample_row(code, gamma, uniforms, mask, exact, codes, masks, counts, size, table, room):  # type: ignore[no-untyped-def]
-    """Sample the bits of one row in turn against `size` groups, and tell whether any flipped; `room` is to work in."""
-    V, alike, half_sum = room
-    for g in range(size):
-        alike[g] = alike_pair(mask, masks[g], exact)
-        V[g] = 0
-    for j in range(len(code)):
-        y = code[j]
-        for g in range(size):
-            V[g] += np.int64(codes[j, g]) * y
-    half_difference = _weigh(V, alike, counts, table, half_sum[:size])
+def _sample_row(code, own_words, gamma, uniforms, thresholds, codes, counts, halves, places, room):  # type: ignore[no-untyped-def]
+    """Sample the bits of one row in turn against the groups, and tell whether any flipped; `room` is to work in."""
+    size = len(places)
+    half_sum, rounded, estimates = room[0][:size], room[1][:size], room[2]
+    half_difference = _weigh(places, counts, halves, half_sum)
+    slack = least = ROUGHLY + _estimate(codes, half_sum, rounded, estimates)
     flipped = False
     for j in range(len(code)):
         y = code[j]
-        odds = log_odds(gamma[j]) + y * half_difference + _dot(codes[j, :size], half_sum[:size])
-        new = _draw(odds, uniforms[j])
+        odds = rough_log_odds(gamma[j]) + y * half_difference + estimates[j]
+        if abs(odds - thresholds[j]) > slack:
+            new = 1 if odds > thresholds[j] else -1
+        else:
+            odds = log_odds(gamma[j]) + y * half_difference + _dot(codes[j], half_sum)
+            new = _draw(odds, uniforms[j])
         if new != y:
-            code[j] = new
             flipped = True
+            code[j] = new
+            own_words[j >> 6] ^= np.uint64(1) << np.uint64(j & 63)
+            theirs = codes[j]
             for g in range(size):
-                V[g] += 2 * new * np.int64(codes[j, g])
-            half_difference = _weigh(V, alike, counts, table, half_sum[:size])
+                places[g] += np.int32(2 * new * theirs[g])
+            half_difference = _weigh(places, counts, halves, half_sum)
+            slack = least + _moved(half_sum, rounded)
     return flipped
 
 
 @jit
-def _sample_rows(signs, gamma, uniforms, own, exact, codes, masks, counts, table):  # type: ignore[no-untyped-def]
-    size = len(counts)
-    room = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size)
-    for i in range(signs.shape[0]):
-        _sample_row(signs[i], gamma[i], uniforms[i], own[i], exact, codes, masks, counts, size, table, room)
+def _room(size, n_bits):  # type: ignore[no-untyped-def]
+    """Places of V in the table, and what `_sample_row` works in."""
+    return np.empty(size, np.int32), (np.empty(size), np.empty(size, np.float32), np.empty(n_bits))
 
 
 @jit
-def _sample_representatives(signs, gamma, uniforms, order, own, exact, member, codes, masks, counts, size, table):  # type: ignore[no-untyped-def]
+def _sample_rows(signs, own_words, gamma, uniforms, thresholds, own_masks, exact, codes, words, masks, counts, halves):  # type: ignore[no-untyped-def]
+    places, room = _room(len(counts), signs.shape[1])
+    for i in range(signs.shape[0]):
+        _compare(own_words[i], own_masks[i], exact, signs.shape[1], words, masks, places)
+        own = signs[i], own_words[i], gamma[i], uniforms[i], thresholds[i]
+        _sample_row(*own, codes, counts, halves, places, room)
+
+
+@jit
+def _sample_representatives(
+    signs,
+    own_words,
+    gamma,
+    uniforms,
+    thresholds,
+    own_masks,
+    exact,
+    order,
+    member,
+    codes,
+    words,
+    masks,
+    counts,
+    size,
+    halves,
+):  # type: ignore[no-untyped-def]
     most = len(counts)
-    room = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most)
+    places, room = _room(most, signs.shape[1])
     empty = 0
     for i in order:
         counts[member[i]] -= 1.0  # a row is not its own partner
-        if _sample_row(signs[i], gamma[i], uniforms[i], own[i], exact, codes, masks, counts, size, table, room):
+        _compare(own_words[i], own_masks[i], exact, signs.shape[1], words, masks, places[:size])
+        own = signs[i], own_words[i], gamma[i], uniforms[i], thresholds[i]
+        if _sample_row(*own, codes, counts, halves, places[:size], room):
             if counts[member[i]] == 0.0:
                 empty += 1
-            found = _find(signs[i], own[i], codes, masks, counts, size)
+            found = _find(own_words[i], own_masks[i], words, masks, counts, size)
             if found < 0:
                 found = size
                 size += 1
                 # Element by element: an assigned slice would take seconds to compile.
                 for j in range(signs.shape[1]):
                     codes[j, found] = signs[i, j]
-                for w in range(own.shape[1]):
-                    masks[found, w] = own[i, w]
+                for w in range(own_words.shape[1]):
+                    words[w, found] = own_words[i, w]
+                for w in range(own_masks.shape[1]):
+                    masks[found, w] = own_masks[i, w]
                 counts[found] = 0.0
             member[i] = found
         counts[member[i]] += 1.0
         if 2 * empty > size or size == most:
-            size, empty = _compact(codes, masks, counts, member, size), 0
+            size, empty = _compact(codes, words, masks, counts, member, size), 0
 
 
 @jit
-def _find(code, mask, codes, masks, counts, size):  # type: ignore[no-untyped-def]
+def _find(own_words, own_mask, words, masks, counts, size):  # type: ignore[no-untyped-def]
     """Number of the group with this code and signature, or −1."""
     for g in range(size):
         same = counts[g] > 0.0
-        for w in range(len(mask)):
-            same = same and masks[g, w] == mask[w]
-        for j in range(len(code)):
-            if not same:
-                break
-            same = codes[j, g] == code[j]
+        for w in range(len(own_words)):
+            same = same and words[w, g] == own_words[w]
+        for w in range(len(own_mask)):
+            same = same and masks[g, w] == own_mask[w]
         if same:
             return g
     return -1
 
 
 @jit
-def _compact(codes, masks, counts, member, size):  # type: ignore[no-untyped-def]
+def _compact(codes, words, masks, counts, member, size):  # type: ignore[no-untyped-def]
     """Close the gaps that emptied groups left; returns how many groups there are."""
     place = np.empty(size, np.int64)
     kept = 0
@@ -197,6 +290,8 @@ def _compact(codes, masks, counts, member, size):  # type: ignore[no-untyped-def
         if counts[g] > 0.0:
             for j in range(codes.shape[0]):
                 codes[j, kept] = codes[j, g]
+            for w in range(words.shape[0]):
+                words[w, kept] = words[w, g]
             for w in range(masks.shape[1]):
                 masks[kept, w] = masks[g, w]
             counts[kept] = counts[g]
