@@ -37,7 +37,7 @@ ROUNDING = 2.0**-24  # relative, in single precision
 class Groups(NamedTuple):
     """Partners that share code and signature, counted together."""
 
-    signs: Floats  # codes, one column per group, [m, g], float32
+    signs: Signs  # codes, one column per group, [m, g]
     signatures: Signatures
     counts: Floats  # members, [g], float64
 
@@ -55,7 +55,7 @@ def group(signs: Signs, signatures: Signatures) -> tuple[Groups, Indices]:
     keys = np.concatenate([np.packbits(signs > 0, axis=1), signatures.masks.view(np.uint8)], axis=1)
     flat = np.ascontiguousarray(keys).view(np.dtype((np.void, keys.shape[1]))).ravel()
     _, first, member, counts = np.unique(flat, return_index=True, return_inverse=True, return_counts=True)
-    columns = np.ascontiguousarray(signs[first].T, dtype=np.float32)
+    columns = np.ascontiguousarray(signs[first].T)
     return Groups(columns, signatures[first], counts.astype(np.float64)), member.astype(np.int64)
 
 
@@ -74,7 +74,7 @@ def sample_central(
     groups, member = group(signs, supervision)
     size, (n, m) = len(groups.counts), signs.shape
     # Room for one group per row and one more: a row founds its new group before emptied ones are cleared away.
-    codes, counts = np.zeros((m, n + 1), np.float32), np.zeros(n + 1)
+    codes, counts = np.zeros((m, n + 1), np.int8), np.zeros(n + 1)
     words = np.zeros((-(-m // 64), n + 1), np.uint64)
     masks = np.zeros((n + 1, supervision.masks.shape[1]), np.uint64)
     codes[:, :size], words[:, :size] = groups.signs, _words(groups.signs.T).T
@@ -95,7 +95,7 @@ def sample_rows(
     return signs
 
 
-def _words(signs: Signs | Floats) -> NDArray[np.uint64]:
+def _words(signs: Signs) -> NDArray[np.uint64]:
     """Codes in machine words, [n, w]: bit j of a code is bit j mod 64, the lowest being 0, of word j div 64."""
     packed = np.packbits(signs > 0, axis=1, bitorder="little")
     padded = np.zeros((len(packed), -(-packed.shape[1] // 8) * 8), np.uint8)
@@ -135,9 +135,22 @@ def _weigh(places, counts, halves, half_sum):  # type: ignore[no-untyped-def]
     """Fill (a_g + d_g)/2 of every group and return Σ_g (a_g − d_g)/2."""
     half_difference = 0.0
     for g in range(len(places)):
-        half_sum[g] = counts[g] * halves[0, places[g]]
-        half_difference += counts[g] * halves[1, places[g]]
+        place = np.uint32(places[g])  # which needs no look whether it is negative
+        half_sum[g] = counts[g] * halves[0, place]
+        half_difference += counts[g] * halves[1, place]
     return half_difference
+
+
+@jit(fastmath=True)
+def _four_dots(a, b, c, d, rounded):  # type: ignore[no-untyped-def]
+    p = q = r = s = np.float32(0)
+    for g in range(len(rounded)):
+        h = rounded[g]
+        p += np.float32(a[g]) * h
+        q += np.float32(b[g]) * h
+        r += np.float32(c[g]) * h
+        s += np.float32(d[g]) * h
+    return p, q, r, s
 
 
 @jit(fastmath=True)
@@ -147,11 +160,12 @@ def _estimate(codes, half_sum, rounded, estimates):  # type: ignore[no-untyped-d
     for g in range(len(half_sum)):
         rounded[g] = half_sum[g]
         total += abs(half_sum[g])
-    for j in range(len(estimates)):
-        theirs, dot = codes[j], np.float32(0)
-        for g in range(len(half_sum)):
-            dot += theirs[g] * rounded[g]
-        estimates[j] = dot
+    m = len(estimates)
+    for j in range(0, m, 4):  # four at a time: what is loaded serves all of them
+        a, b, c, d = codes[j], codes[min(j + 1, m - 1)], codes[min(j + 2, m - 1)], codes[min(j + 3, m - 1)]
+        dots = _four_dots(a, b, c, d, rounded)
+        for k in range(min(4, m - j)):
+            estimates[j + k] = dots[k]
     return (len(half_sum) + 1) * ROUNDING * total
 
 
@@ -198,9 +212,9 @@ def _sample_row(code, own_words, gamma, uniforms, thresholds, codes, counts, hal
             flipped = True
             code[j] = new
             own_words[j >> 6] ^= np.uint64(1) << np.uint64(j & 63)
-            theirs = codes[j]
+            theirs, step = codes[j], np.int32(2 * new)
             for g in range(size):
-                places[g] += np.int32(2 * new * theirs[g])
+                places[g] += step * np.int32(theirs[g])
             half_difference = _weigh(places, counts, halves, half_sum)
             slack = least + _moved(half_sum, rounded)
     return flipped
@@ -249,7 +263,7 @@ def _sample_representatives(
         if _sample_row(*own, codes, counts, halves, places[:size], room):
             if counts[member[i]] == 0.0:
                 empty += 1
-            found = _find(own_words[i], own_masks[i], words, masks, counts, size)
+            found = _find(own_masks[i], signs.shape[1], places[:size], masks, counts)
             if found < 0:
                 found = size
                 size += 1
@@ -268,16 +282,17 @@ def _sample_representatives(
 
 
 @jit
-def _find(own_words, own_mask, words, masks, counts, size):  # type: ignore[no-untyped-def]
-    """Number of the group with this code and signature, or −1."""
-    for g in range(size):
-        same = counts[g] > 0.0
-        for w in range(len(own_words)):
-            same = same and words[w, g] == own_words[w]
-        for w in range(len(own_mask)):
-            same = same and masks[g, w] == own_mask[w]
-        if same:
-            return g
+def _find(mask, n_bits, places, masks, counts):  # type: ignore[no-untyped-def]
+    """Number of the group with the code that V was last taken of, and this signature, or −1."""
+    width = 2 * n_bits + 3
+    unlike, alike = width // 2 + n_bits, width + width // 2 + n_bits  # places of V = m
+    for g in range(len(places)):
+        if places[g] == alike or places[g] == unlike:
+            same = counts[g] > 0.0
+            for w in range(len(mask)):
+                same = same and masks[g, w] == mask[w]
+            if same:
+                return g
     return -1
 
 
