@@ -8,12 +8,12 @@ a_g = n_g dT(s, V_g − 1) and d_g = n_g dT(s, V_g + 1) the sum for every bit j 
 
     Σ_g Y_gj n_g dT(s, V_g − Y_ij Y_gj) = Y_ij Σ_g (a_g − d_g)/2 + Σ_g Y_gj (a_g + d_g)/2,
 
-one dot product per bit until a bit flips.
+one dot product per bit until a bit flips. And dT(−1, b) = −dT(+1, −b), so that s_g V_g stands for s_g and V_g.
 
-A bit drawn with the uniform number u becomes +1 when its log-odds exceed log u/(1 − u), and mostly they are far from
-it. So the dot products of all bits are estimated once a row, in single precision. Flips move each of them by
-Σ_g |change of (a_g + d_g)/2| at most, and only a bit whose outcome that leaves open is computed exactly: every draw is
-the one that exact log-odds lead to.
+Long codes hardly form groups, and the sum is long. But a bit drawn with the uniform number u becomes +1 when its
+log-odds exceed log u/(1 − u), and mostly they are far from it. So log-odds are computed roughly, in single precision
+and with polynomials for the table, with a bound on the error. Only where that leaves the outcome open are they
+computed exactly: every draw is the one that exact log-odds lead to.
 
 Representatives interact among themselves only, one after another (`sample_central`); the other rows interact
 with the representatives only, hence independently of each other (`sample_rows`). docs/decisions.md says why.
@@ -32,6 +32,7 @@ from gphash.method.probit import ROUGHLY, log_odds, rough_log_odds
 from gphash.supervision.similarity import PairGraph, Signatures, Supervision
 
 ROUNDING = 2.0**-24  # relative, in single precision
+DEGREE = 7  # of the polynomials
 
 
 class Groups(NamedTuple):
@@ -110,72 +111,85 @@ def _thresholds(uniforms: Floats) -> Floats:
     return thresholds
 
 
-def _halves(table: Floats) -> Floats:
-    """(a + d)/2 and (a − d)/2 of one partner, by the place of V in the table, whose rows follow each other."""
-    halves = np.zeros((2, *table.shape))
-    halves[0, :, 1:-1] = (table[:, :-2] + table[:, 2:]) / 2
-    halves[1, :, 1:-1] = (table[:, :-2] - table[:, 2:]) / 2
-    return halves.reshape(2, -1)
+class Halves(NamedTuple):
+    """(a + d)/2 and (a − d)/2 of one similar partner, for V = −m, …, m."""
+
+    exact: Floats  # [2, 2 m + 1]
+    rough: Floats  # coefficients of polynomials in V, the constant first, float32 [2, DEGREE + 1]
+    error: float  # of both polynomials together, at most
+    size: float  # of both polynomials together, at most, all terms taken as positive
+
+
+def _halves(table: Floats) -> Halves:
+    similar = table[1]
+    exact = np.stack([similar[:-2] + similar[2:], similar[:-2] - similar[2:]]) / 2
+    m = exact.shape[1] // 2
+    powers = (np.arange(-m, m + 1)[:, None] / m) ** np.arange(DEGREE + 1)
+    fitted = np.linalg.lstsq(powers, exact.T, rcond=None)[0]
+    error = np.abs(powers @ fitted - exact.T).max(axis=0).sum()
+    rough = (fitted.T / float(m) ** np.arange(DEGREE + 1)).astype(np.float32)
+    return Halves(exact, rough, float(error), float(np.abs(fitted).sum()))
 
 
 @jit
-def _compare(own_words, own_mask, exact, n_bits, words, masks, places):  # type: ignore[no-untyped-def]
-    """Fill the place in the table of V with every group."""
-    width = 2 * n_bits + 3
-    for g in range(len(places)):
-        places[g] = alike_pair(own_mask, masks[g], exact) * width + width // 2 + n_bits
+def _compare(own_words, own_mask, exact, n_bits, words, masks, counts, room):  # type: ignore[no-untyped-def]
+    """Fill s, s n and s V of every group, and return Σ_g n_g."""
+    sides, weights, products = room[:3]
+    for g in range(len(counts)):
+        products[g] = n_bits
     for w in range(len(own_words)):
         mine, theirs = own_words[w], words[w]
-        for g in range(len(places)):
-            places[g] -= 2 * np.int32(popcount(mine ^ theirs[g]))
+        for g in range(len(counts)):
+            products[g] -= np.float32(2 * popcount(mine ^ theirs[g]))
+    total = 0.0
+    for g in range(len(counts)):
+        sides[g] = 2 * alike_pair(own_mask, masks[g], exact) - 1
+        weights[g] = sides[g] * np.float32(counts[g])
+        products[g] *= sides[g]
+        total += counts[g]
+    return total
 
 
 @jit(fastmath=True)
-def _weigh(places, counts, halves, half_sum):  # type: ignore[no-untyped-def]
-    """Fill (a_g + d_g)/2 of every group and return Σ_g (a_g − d_g)/2."""
-    half_difference = 0.0
-    for g in range(len(places)):
-        place = np.uint32(places[g])  # which needs no look whether it is negative
-        half_sum[g] = counts[g] * halves[0, place]
-        half_difference += counts[g] * halves[1, place]
+def _weigh_roughly(weights, products, coefficients, half_sum):  # type: ignore[no-untyped-def]
+    """Fill (a_g + d_g)/2 of every group and return Σ_g (a_g − d_g)/2, by the polynomials."""
+    s, d = coefficients
+    s0, s1, s2, s3, s4, s5, s6, s7 = s[0], s[1], s[2], s[3], s[4], s[5], s[6], s[7]
+    d0, d1, d2, d3, d4, d5, d6, d7 = d[0], d[1], d[2], d[3], d[4], d[5], d[6], d[7]
+    half_difference = np.float32(0)
+    for g in range(len(half_sum)):
+        v = products[g]
+        half_sum[g] = weights[g] * (s0 + v * (s1 + v * (s2 + v * (s3 + v * (s4 + v * (s5 + v * (s6 + v * s7)))))))
+        difference = d0 + v * (d1 + v * (d2 + v * (d3 + v * (d4 + v * (d5 + v * (d6 + v * d7))))))
+        half_difference += abs(weights[g]) * difference
     return half_difference
 
 
 @jit(fastmath=True)
-def _four_dots(a, b, c, d, rounded):  # type: ignore[no-untyped-def]
+def _weigh(sides, products, counts, exact, half_sum):  # type: ignore[no-untyped-def]
+    """The same by the table."""
+    middle = exact.shape[1] // 2
+    half_difference = 0.0
+    for g in range(len(half_sum)):
+        place = np.uint32(np.int32(products[g]) + middle)  # unsigned: it needs no look whether it is negative
+        half_sum[g] = sides[g] * counts[g] * exact[0, place]
+        half_difference += counts[g] * exact[1, place]
+    return half_difference
+
+
+@jit(fastmath=True)
+def _dots(codes, j, half_sum, dots):  # type: ignore[no-untyped-def]
+    """Rough dot products of bit j and the next three, together: what is loaded serves all of them."""
+    last = codes.shape[0] - 1
+    a, b, c, d = codes[j], codes[min(j + 1, last)], codes[min(j + 2, last)], codes[min(j + 3, last)]
     p = q = r = s = np.float32(0)
-    for g in range(len(rounded)):
-        h = rounded[g]
+    for g in range(len(half_sum)):
+        h = half_sum[g]
         p += np.float32(a[g]) * h
         q += np.float32(b[g]) * h
         r += np.float32(c[g]) * h
         s += np.float32(d[g]) * h
-    return p, q, r, s
-
-
-@jit(fastmath=True)
-def _estimate(codes, half_sum, rounded, estimates):  # type: ignore[no-untyped-def]
-    """Fill the dot product of every bit in single precision, and return how wrong they can be."""
-    total = 0.0
-    for g in range(len(half_sum)):
-        rounded[g] = half_sum[g]
-        total += abs(half_sum[g])
-    m = len(estimates)
-    for j in range(0, m, 4):  # four at a time: what is loaded serves all of them
-        a, b, c, d = codes[j], codes[min(j + 1, m - 1)], codes[min(j + 2, m - 1)], codes[min(j + 3, m - 1)]
-        dots = _four_dots(a, b, c, d, rounded)
-        for k in range(min(4, m - j)):
-            estimates[j + k] = dots[k]
-    return (len(half_sum) + 1) * ROUNDING * total
-
-
-@jit(fastmath=True)
-def _moved(half_sum, rounded):  # type: ignore[no-untyped-def]
-    """Σ_g |change of (a_g + d_g)/2| since the dot products were estimated."""
-    total = 0.0
-    for g in range(len(half_sum)):
-        total += abs(half_sum[g] - rounded[g])
-    return total
+    dots[0], dots[1], dots[2], dots[3] = p, q, r, s
 
 
 @jit(fastmath=True)
@@ -193,46 +207,69 @@ def _draw(odds: float, uniform: float) -> int:
 
 
 @jit
-def _sample_row(code, own_words, gamma, uniforms, thresholds, codes, counts, halves, places, room):  # type: ignore[no-untyped-def]
-    """Sample the bits of one row in turn against the groups, and tell whether any flipped; `room` is to work in."""
-    size = len(places)
-    half_sum, rounded, estimates = room[0][:size], room[1][:size], room[2]
-    half_difference = _weigh(places, counts, halves, half_sum)
-    slack = least = ROUGHLY + _estimate(codes, half_sum, rounded, estimates)
-    flipped = False
+def _sample_row(code, own_words, gamma, uniforms, thresholds, codes, counts, slack, halves, room):  # type: ignore[no-untyped-def]
+    """Sample the bits of one row in turn against the groups, and tell whether any flipped; `slack` is for errors."""
+    size = len(counts)
+    sides, weights, products, rough, half_sum, dots = room
+    sides, weights, products, rough, half_sum = (
+        sides[:size],
+        weights[:size],
+        products[:size],
+        rough[:size],
+        half_sum[:size],
+    )
+    rough_difference, half_difference = _weigh_roughly(weights, products, halves.rough, rough), 0.0
+    known, weighed, flipped = 0, False, False  # up to which bit dots are known; whether there are exact weights
     for j in range(len(code)):
         y = code[j]
-        odds = rough_log_odds(gamma[j]) + y * half_difference + estimates[j]
+        if j >= known:
+            _dots(codes, j, rough, dots)
+            first, known = j, j + len(dots)
+        odds = rough_log_odds(gamma[j]) + y * rough_difference + dots[j - first]
         if abs(odds - thresholds[j]) > slack:
             new = 1 if odds > thresholds[j] else -1
         else:
-            odds = log_odds(gamma[j]) + y * half_difference + _dot(codes[j], half_sum)
-            new = _draw(odds, uniforms[j])
+            if not weighed:
+                half_difference, weighed = _weigh(sides, products, counts, halves.exact, half_sum), True
+            new = _draw(log_odds(gamma[j]) + y * half_difference + _dot(codes[j], half_sum), uniforms[j])
         if new != y:
-            flipped = True
             code[j] = new
             own_words[j >> 6] ^= np.uint64(1) << np.uint64(j & 63)
-            theirs, step = codes[j], np.int32(2 * new)
+            theirs, step = codes[j], np.float32(2 * new)
             for g in range(size):
-                places[g] += step * np.int32(theirs[g])
-            half_difference = _weigh(places, counts, halves, half_sum)
-            slack = least + _moved(half_sum, rounded)
+                products[g] += step * sides[g] * np.float32(theirs[g])
+            rough_difference = _weigh_roughly(weights, products, halves.rough, rough)
+            known, weighed, flipped = j + 1, False, True
     return flipped
 
 
+@jit(inline="always")
+def _slack(total, size, halves):  # type: ignore[no-untyped-def]
+    """How far rough log-odds can be from exact ones: polynomials, and rounding of their terms and of sums."""
+    return ROUGHLY + total * (halves.error + (size + 32) * ROUNDING * halves.size)
+
+
 @jit
-def _room(size, n_bits):  # type: ignore[no-untyped-def]
-    """Places of V in the table, and what `_sample_row` works in."""
-    return np.empty(size, np.int32), (np.empty(size), np.empty(size, np.float32), np.empty(n_bits))
+def _room(size):  # type: ignore[no-untyped-def]
+    """What a row is sampled in: s, s n, s V and rough and exact (a + d)/2 of every group; rough dot products."""
+    single = np.float32
+    return (
+        np.empty(size, single),
+        np.empty(size, single),
+        np.empty(size, single),
+        np.empty(size, single),
+        np.empty(size),
+        np.empty(4),
+    )
 
 
 @jit
 def _sample_rows(signs, own_words, gamma, uniforms, thresholds, own_masks, exact, codes, words, masks, counts, halves):  # type: ignore[no-untyped-def]
-    places, room = _room(len(counts), signs.shape[1])
+    room = _room(len(counts))
     for i in range(signs.shape[0]):
-        _compare(own_words[i], own_masks[i], exact, signs.shape[1], words, masks, places)
+        total = _compare(own_words[i], own_masks[i], exact, signs.shape[1], words, masks, counts, room)
         own = signs[i], own_words[i], gamma[i], uniforms[i], thresholds[i]
-        _sample_row(*own, codes, counts, halves, places, room)
+        _sample_row(*own, codes, counts, _slack(total, len(counts), halves), halves, room)
 
 
 @jit
@@ -254,16 +291,16 @@ def _sample_representatives(
     halves,
 ):  # type: ignore[no-untyped-def]
     most = len(counts)
-    places, room = _room(most, signs.shape[1])
+    room = _room(most)
     empty = 0
     for i in order:
         counts[member[i]] -= 1.0  # a row is not its own partner
-        _compare(own_words[i], own_masks[i], exact, signs.shape[1], words, masks, places[:size])
+        total = _compare(own_words[i], own_masks[i], exact, signs.shape[1], words, masks, counts[:size], room)
         own = signs[i], own_words[i], gamma[i], uniforms[i], thresholds[i]
-        if _sample_row(*own, codes, counts, halves, places[:size], room):
+        if _sample_row(*own, codes, counts[:size], _slack(total, size, halves), halves, room):
             if counts[member[i]] == 0.0:
                 empty += 1
-            found = _find(own_masks[i], signs.shape[1], places[:size], masks, counts)
+            found = _find(own_masks[i], signs.shape[1], masks, counts[:size], room)
             if found < 0:
                 found = size
                 size += 1
@@ -282,12 +319,11 @@ def _sample_representatives(
 
 
 @jit
-def _find(mask, n_bits, places, masks, counts):  # type: ignore[no-untyped-def]
-    """Number of the group with the code that V was last taken of, and this signature, or −1."""
-    width = 2 * n_bits + 3
-    unlike, alike = width // 2 + n_bits, width + width // 2 + n_bits  # places of V = m
-    for g in range(len(places)):
-        if places[g] == alike or places[g] == unlike:
+def _find(mask, n_bits, masks, counts, room):  # type: ignore[no-untyped-def]
+    """Number of the group with the code that was last sampled, and this signature, or −1."""
+    sides, _, products = room[:3]
+    for g in range(len(counts)):
+        if sides[g] * products[g] == n_bits:
             same = counts[g] > 0.0
             for w in range(len(mask)):
                 same = same and masks[g, w] == mask[w]
