@@ -131,22 +131,20 @@ def _halves(table: Floats) -> Halves:
     return Halves(exact, rough, float(error), float(np.abs(fitted).sum()))
 
 
-@jit
+@jit(fastmath=True)
 def _compare(own_words, own_mask, exact, n_bits, words, masks, counts, room):  # type: ignore[no-untyped-def]
     """Fill s, s n and s V of every group, and return Σ_g n_g."""
     sides, weights, products = room[:3]
+    total = 0.0
     for g in range(len(counts)):
-        products[g] = n_bits
+        side = np.float32(2 * alike_pair(own_mask, masks[g], exact) - 1)
+        sides[g], products[g] = side, side * n_bits
+        weights[g] = side * counts[g]
+        total += counts[g]
     for w in range(len(own_words)):
         mine, theirs = own_words[w], words[w]
         for g in range(len(counts)):
-            products[g] -= np.float32(2 * popcount(mine ^ theirs[g]))
-    total = 0.0
-    for g in range(len(counts)):
-        sides[g] = 2 * alike_pair(own_mask, masks[g], exact) - 1
-        weights[g] = sides[g] * np.float32(counts[g])
-        products[g] *= sides[g]
-        total += counts[g]
+            products[g] -= 2 * sides[g] * np.float32(np.int32(popcount(mine ^ theirs[g])))
     return total
 
 
