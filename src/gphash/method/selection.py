@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gphash.arrays import Floats, Signs
 from gphash.codes import packing
@@ -25,6 +26,9 @@ from gphash.supervision.similarity import Signatures, Supervision
 SAMPLE = 2000
 INDUCING = 300
 SIGNAL_SCALES = (2.0, 4.0, 8.0, 16.0)
+BITS = 32  # of the codes that the kernel is chosen by, at most
+REDRAWS = 5  # of bits that repeat others
+SAME = 0.005  # of the rows is the least that two different bits must tell apart
 STRENGTHS = (200.0, 60.0)  # κ t of the pair weights to try besides κ = 1
 SCHEDULE = Schedule(max_sweeps=15, settled=1e-3, patience=2, steps=2, converged=2e-2, max_finish=5)
 
@@ -55,14 +59,16 @@ def median_distance(X: Floats) -> float:
     return float(np.sqrt(np.median(different))) if len(different) else 1.0
 
 
-def train_sample(sample: Sample, kernel: Kernel, table: Floats, seed: int, signs: Signs | None = None) -> Start:
-    """Train on the sample alone, from random codes, or with codes fixed when they are given."""
+def train_sample(
+    sample: Sample, kernel: Kernel, table: Floats, seed: int, signs: Signs | None = None, fixed: bool = True
+) -> Start:
+    """Train on the sample alone, from random codes or from those given, which are fixed unless told otherwise."""
     executor = SerialExecutor()
     prior = priors.build(kernel, sample.Z)
     Phi, residual = priors.features(prior, sample.X)
     problem = Problem([RowBlock(0, Phi, residual, None)], 1, sample.supervision, table, seed)
     first = random_signs(len(sample.X), problem.n_bits, seed) if signs is None else signs
-    state = inference.init(problem, [first], executor)._replace(frozen=signs is not None)
+    state = inference.init(problem, [first], executor)._replace(frozen=fixed and signs is not None)
     scores: list[float] = []
     state = inference.run(problem, state, SCHEDULE, executor, lambda _, sweep: scores.append(sweep.leave_one_out))
     state = inference.finish(problem, state, executor)
@@ -103,7 +109,35 @@ def best_start(sample: Sample, kernel: Kernel, table: Floats, seed: int, n_start
     """The start with the best leave-one-out score out of several random ones."""
     seeds = [int(np.random.SeedSequence([seed, 1, start]).generate_state(1)[0]) for start in range(n_starts)]
     starts = executor.collect(lambda start_seed: train_sample(sample, kernel, table, start_seed), seeds)
-    return max(starts, key=lambda start: start.score)
+    return distinct(sample, kernel, table, seed, max(starts, key=lambda start: start.score))
+
+
+def distinct(sample: Sample, kernel: Kernel, table: Floats, seed: int, start: Start) -> Start:
+    """The same start, with bits that repeat another drawn anew and settled; unless there are not enough different ones.
+
+    With c classes, and one word for each, there are 2^(c − 1) − 1 bits that tell classes apart in different ways.
+    """
+    supervision, m = sample.supervision, start.signs.shape[1]
+    if not isinstance(supervision, Signatures) or 2.0 ** (supervision.n_different - 1) - 1 < m:
+        return start
+    for attempt in range(REDRAWS):
+        again = repeated(start.signs)
+        if not again.any():
+            break
+        drawn = int(np.random.SeedSequence([seed, 2, attempt]).generate_state(1)[0])
+        signs = np.where(again, random_signs(*start.signs.shape, drawn), start.signs)
+        other = train_sample(sample, kernel, table, drawn, signs, False)
+        if repeated(other.signs).sum() < again.sum():
+            start = other
+    return start
+
+
+def repeated(signs: Signs) -> NDArray[np.bool_]:
+    """Which bits equal an earlier one, its complement or a constant on (next to) all rows, [m]."""
+    columns = np.insert(signs, 0, 1, axis=1).astype(np.float64)
+    alike = np.abs(columns.T @ columns) > (1 - 2 * SAME) * len(signs)
+    found: NDArray[np.bool_] = np.tril(alike, -1).any(axis=1)[1:]
+    return found
 
 
 def choose_pair_weight(

@@ -182,12 +182,13 @@ def _choose(
     # Fewer representatives stand for all of them: the pair term keeps its strength.
     strength = parts.n_central / len(some) if supervision.complete else 1.0
 
-    def table_of(pair_weight: float) -> Floats:
-        return gibbs.pair_table(settings.n_bits, settings.similarity_scale, pair_weight * strength)
+    def table_of(pair_weight: float, n_bits: int = settings.n_bits) -> Floats:
+        return gibbs.pair_table(n_bits, settings.similarity_scale, pair_weight * strength)
 
     seed, weight = settings.seed, 1.0 if settings.pair_weight is None else settings.pair_weight
     asked = KERNELS.find(settings.kernel), settings.length_scale, settings.signal_scale
-    kernel = selection.choose_kernel(sample, table_of(weight), seed, *asked, executor)
+    few_bits = table_of(weight, min(settings.n_bits, selection.BITS))
+    kernel = selection.choose_kernel(sample, few_bits, seed, *asked, executor)
     if settings.pair_weight is None:
         n_partners = supervision.n_partners(parts.n_central)
         weight = selection.choose_pair_weight(sample, kernel, table_of, n_partners, seed, settings.n_starts, executor)

@@ -54,6 +54,11 @@ class Signatures:
         """Number of rows."""
         return len(self.masks)
 
+    @property
+    def n_different(self) -> int:
+        """Number of different signatures: classes, or sets of tags."""
+        return len(np.unique(self.masks, axis=0))
+
     def check_teaches(self) -> None:
         """Refuse labels or tags by which all rows are alike, or none."""
         masks = self.masks
