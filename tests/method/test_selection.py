@@ -148,6 +148,61 @@ class TestStart:
         np.testing.assert_array_equal(start.signs, signs)
 
 
+class TestDistinctBits:
+    """Bits that repeat others are drawn anew."""
+
+    @staticmethod
+    def clustered(n_classes, n=400):
+        rng = np.random.default_rng(0)
+        y = np.arange(n) % n_classes
+        X = (rng.normal(size=(n_classes, 6))[y] + 0.1 * rng.normal(size=(n, 6))).astype(np.float32)
+        return Sample(X, similarity.from_labels(y), X[:60], Scaling(np.zeros(6), False))
+
+    @staticmethod
+    def start(sample, n_bits, seed, n_different):
+        """One whose bits are the first few, over and over again, and every other time turned round."""
+        signs = np.where(sample.X[:, :n_different] > 0, 1, -1).astype(np.int8)
+        bits = np.arange(n_bits)
+        signs = signs[:, bits % n_different] * np.where(bits // n_different % 2, -1, 1).astype(np.int8)
+        return selection.train_sample(sample, KERNEL, gibbs.pair_table(n_bits, None, 1.0), seed, signs)
+
+    @pytest.mark.parametrize("seed", [0, 1])
+    def test_no_bit_is_left_twice_where_there_are_enough(self, seed):
+        sample, table = self.clustered(8), gibbs.pair_table(24, None, 1.0)
+        start = self.start(sample, 24, seed, 6)
+        assert selection.repeated(start.signs).sum() >= 18
+        found = selection.distinct(sample, KERNEL, table, seed, start)
+        product = np.abs(found.signs.T.astype(int) @ found.signs) - len(sample.X) * np.eye(24)
+        assert product.max() < len(sample.X)
+        assert not selection.repeated(found.signs).any()
+
+    def test_the_best_of_random_starts_has_none_either(self):
+        sample, table = self.clustered(7), gibbs.pair_table(32, None, 1.0)
+        found = selection.best_start(sample, KERNEL, table, 0, 2, SerialExecutor())
+        assert not selection.repeated(found.signs).any()
+
+    def test_too_few_classes_leave_it_as_it_is(self, trained):
+        sample = self.clustered(4)  # seven bits tell four classes apart
+        start = self.start(sample, 8, 0, 4)
+        trained.clear()
+        assert selection.distinct(sample, KERNEL, gibbs.pair_table(8, None, 1.0), 0, start) is start
+        assert trained == []
+
+    def test_different_bits_stay(self, trained):
+        sample = self.clustered(8)
+        start = self.start(sample, 4, 0, 4)
+        trained.clear()
+        assert selection.distinct(sample, KERNEL, gibbs.pair_table(4, None, 1.0), 0, start) is start
+        assert trained == []
+
+    def test_equal_turned_round_and_constant_bits_count(self):
+        first, second = selection.random_signs(1000, 2, 0).T
+        nearly = first.copy()
+        nearly[3] *= -1
+        bits = [first, second, first, -second, nearly, np.ones_like(first)]
+        assert selection.repeated(np.stack(bits, axis=1)).tolist() == [False, False, True, True, True, True]
+
+
 class TestPairWeight:
     PARTNERS = 1000.0
     WEIGHTS = (1.0, 0.2, 0.06)

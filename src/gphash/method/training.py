@@ -188,12 +188,14 @@ def _choose(
     seed, weight = settings.seed, 1.0 if settings.pair_weight is None else settings.pair_weight
     asked = KERNELS.find(settings.kernel), settings.length_scale, settings.signal_scale
     few_bits = table_of(weight, min(settings.n_bits, selection.BITS))
+    # The more bits, the less their starts differ: what counts is how many bits are drawn in all.
+    n_starts = -(-settings.n_starts * selection.BITS // max(settings.n_bits, selection.BITS))
     kernel = selection.choose_kernel(sample, few_bits, seed, *asked, executor)
     if settings.pair_weight is None:
         n_partners = supervision.n_partners(parts.n_central)
-        weight = selection.choose_pair_weight(sample, kernel, table_of, n_partners, seed, settings.n_starts, executor)
+        weight = selection.choose_pair_weight(sample, kernel, table_of, n_partners, seed, n_starts, executor)
     clock.lap("hyper-parameters")
-    start = selection.best_start(sample, kernel, table_of(weight), seed, settings.n_starts, executor)
+    start = selection.best_start(sample, kernel, table_of(weight), seed, n_starts, executor)
     clock.lap("start of the codes")
     return Chosen(supervision.kind, scaled, Z, kernel, weight), start
 
