@@ -81,7 +81,7 @@ def sample_central(
     codes[:, :size], words[:, :size] = groups.signs, _words(groups.signs.T).T
     masks[:size], counts[:size] = groups.signatures.masks, groups.counts
     rows = signs, _words(signs), gamma, uniforms, _thresholds(uniforms), supervision.masks, supervision.exact
-    _sample_representatives(*rows, order, member, codes, words, masks, counts, size, _halves(table))
+    _sample_representatives(rows, order, member, (codes, words, masks, counts), size, _halves(table))
     return signs, group(signs, supervision)[0]
 
 
@@ -92,7 +92,7 @@ def sample_rows(
     signs = signs.copy()
     rows = signs, _words(signs), gamma, uniforms, _thresholds(uniforms), signatures.masks, signatures.exact
     words = np.ascontiguousarray(_words(groups.signs.T).T)
-    _sample_rows(*rows, groups.signs, words, groups.signatures.masks, groups.counts, _halves(table))
+    _sample_rows(rows, (groups.signs, words, groups.signatures.masks, groups.counts), _halves(table))
     return signs
 
 
@@ -122,6 +122,7 @@ class Halves(NamedTuple):
 
 def _halves(table: Floats) -> Halves:
     similar = table[1]
+    assert np.allclose(table[0], -similar[::-1])
     exact = np.stack([similar[:-2] + similar[2:], similar[:-2] - similar[2:]]) / 2
     m = exact.shape[1] // 2
     powers = (np.arange(-m, m + 1)[:, None] / m) ** np.arange(DEGREE + 1)
@@ -134,8 +135,7 @@ def _halves(table: Floats) -> Halves:
 @jit(fastmath=True)
 def _compare(own_words, own_mask, exact, n_bits, words, masks, counts, room):  # type: ignore[no-untyped-def]
     """Fill s, s n and s V of every group, and return Σ_g n_g."""
-    sides, weights, products = room[:3]
-    total = 0.0
+    sides, weights, products, total = room[0][0], room[0][1], room[0][2], 0.0
     for g in range(len(counts)):
         side = np.float32(2 * alike_pair(own_mask, masks[g], exact) - 1)
         sides[g], products[g] = side, side * n_bits
@@ -208,14 +208,8 @@ def _draw(odds: float, uniform: float) -> int:
 def _sample_row(code, own_words, gamma, uniforms, thresholds, codes, counts, slack, halves, room):  # type: ignore[no-untyped-def]
     """Sample the bits of one row in turn against the groups, and tell whether any flipped; `slack` is for errors."""
     size = len(counts)
-    sides, weights, products, rough, half_sum, dots = room
-    sides, weights, products, rough, half_sum = (
-        sides[:size],
-        weights[:size],
-        products[:size],
-        rough[:size],
-        half_sum[:size],
-    )
+    singles, half_sum, dots = room[0], room[1][:size], room[2]
+    sides, weights, products, rough = singles[0, :size], singles[1, :size], singles[2, :size], singles[3, :size]
     rough_difference, half_difference = _weigh_roughly(weights, products, halves.rough, rough), 0.0
     known, weighed, flipped = 0, False, False  # up to which bit dots are known; whether there are exact weights
     for j in range(len(code)):
@@ -249,20 +243,14 @@ def _slack(total, size, halves):  # type: ignore[no-untyped-def]
 
 @jit
 def _room(size):  # type: ignore[no-untyped-def]
-    """What a row is sampled in: s, s n, s V and rough and exact (a + d)/2 of every group; rough dot products."""
-    single = np.float32
-    return (
-        np.empty(size, single),
-        np.empty(size, single),
-        np.empty(size, single),
-        np.empty(size, single),
-        np.empty(size),
-        np.empty(4),
-    )
+    """What a row is sampled in: s, s n, s V and rough (a + d)/2 of every group; exact (a + d)/2; rough dot products."""
+    return np.empty((4, size), np.float32), np.empty(size), np.empty(4)
 
 
 @jit
-def _sample_rows(signs, own_words, gamma, uniforms, thresholds, own_masks, exact, codes, words, masks, counts, halves):  # type: ignore[no-untyped-def]
+def _sample_rows(rows, groups, halves):  # type: ignore[no-untyped-def]
+    signs, own_words, gamma, uniforms, thresholds, own_masks, exact = rows
+    codes, words, masks, counts = groups
     room = _room(len(counts))
     for i in range(signs.shape[0]):
         total = _compare(own_words[i], own_masks[i], exact, signs.shape[1], words, masks, counts, room)
@@ -271,23 +259,9 @@ def _sample_rows(signs, own_words, gamma, uniforms, thresholds, own_masks, exact
 
 
 @jit
-def _sample_representatives(
-    signs,
-    own_words,
-    gamma,
-    uniforms,
-    thresholds,
-    own_masks,
-    exact,
-    order,
-    member,
-    codes,
-    words,
-    masks,
-    counts,
-    size,
-    halves,
-):  # type: ignore[no-untyped-def]
+def _sample_representatives(rows, order, member, groups, size, halves):  # type: ignore[no-untyped-def]
+    signs, own_words, gamma, uniforms, thresholds, own_masks, exact = rows
+    codes, words, masks, counts = groups
     most = len(counts)
     room = _room(most)
     empty = 0
@@ -319,7 +293,7 @@ def _sample_representatives(
 @jit
 def _find(mask, n_bits, masks, counts, room):  # type: ignore[no-untyped-def]
     """Number of the group with the code that was last sampled, and this signature, or −1."""
-    sides, _, products = room[:3]
+    sides, products = room[0][0], room[0][2]
     for g in range(len(counts)):
         if sides[g] * products[g] == n_bits:
             same = counts[g] > 0.0

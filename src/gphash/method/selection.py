@@ -117,7 +117,7 @@ def distinct(sample: Sample, kernel: Kernel, table: Floats, seed: int, start: St
 
     With c classes, and one word for each, there are 2^(c − 1) − 1 bits that tell classes apart in different ways.
     """
-    supervision, m = sample.supervision, start.signs.shape[1]
+    supervision, (n, m) = sample.supervision, start.signs.shape
     if not isinstance(supervision, Signatures) or 2.0 ** (supervision.n_different - 1) - 1 < m:
         return start
     for attempt in range(REDRAWS):
@@ -125,7 +125,7 @@ def distinct(sample: Sample, kernel: Kernel, table: Floats, seed: int, start: St
         if not again.any():
             break
         drawn = int(np.random.SeedSequence([seed, 2, attempt]).generate_state(1)[0])
-        signs = np.where(again, random_signs(*start.signs.shape, drawn), start.signs)
+        signs = np.where(again, random_signs(n, m, drawn), start.signs)
         other = train_sample(sample, kernel, table, drawn, signs, False)
         if repeated(other.signs).sum() < again.sum():
             start = other
@@ -136,8 +136,7 @@ def repeated(signs: Signs) -> NDArray[np.bool_]:
     """Which bits equal an earlier one, its complement or a constant on (next to) all rows, [m]."""
     columns = np.insert(signs, 0, 1, axis=1).astype(np.float64)
     alike = np.abs(columns.T @ columns) > (1 - 2 * SAME) * len(signs)
-    found: NDArray[np.bool_] = np.tril(alike, -1).any(axis=1)[1:]
-    return found
+    return np.asarray(np.tril(alike, -1).any(axis=1))[1:]
 
 
 def choose_pair_weight(
