@@ -270,12 +270,13 @@ def _sample_representatives(rows, order, member, groups, size, halves):  # type:
         total = _compare(own_words[i], own_masks[i], exact, signs.shape[1], words, masks, counts[:size], room)
         own = signs[i], own_words[i], gamma[i], uniforms[i], thresholds[i]
         if _sample_row(*own, codes, counts[:size], _slack(total, size, halves), halves, room):
-            if counts[member[i]] == 0.0:
-                empty += 1
+            alone = counts[member[i]] == 0.0
             found = _find(own_masks[i], signs.shape[1], masks, counts[:size], room)
-            if found < 0:
-                found = size
-                size += 1
+            if found >= 0:
+                empty += alone
+            else:
+                found = member[i] if alone else size
+                size += not alone
                 # Element by element: an assigned slice would take seconds to compile.
                 for j in range(signs.shape[1]):
                     codes[j, found] = signs[i, j]
@@ -307,22 +308,21 @@ def _find(mask, n_bits, masks, counts, room):  # type: ignore[no-untyped-def]
 @jit
 def _compact(codes, words, masks, counts, member, size):  # type: ignore[no-untyped-def]
     """Close the gaps that emptied groups left; returns how many groups there are."""
+    kept = np.flatnonzero(counts[:size] > 0.0)
     place = np.empty(size, np.int64)
-    kept = 0
-    for g in range(size):
-        if counts[g] > 0.0:
-            for j in range(codes.shape[0]):
-                codes[j, kept] = codes[j, g]
-            for w in range(words.shape[0]):
-                words[w, kept] = words[w, g]
-            for w in range(masks.shape[1]):
-                masks[kept, w] = masks[g, w]
-            counts[kept] = counts[g]
-            place[g] = kept
-            kept += 1
+    for k, g in enumerate(kept):
+        place[g], counts[k] = k, counts[g]
+        for w in range(masks.shape[1]):
+            masks[k, w] = masks[g, w]
+    for w in range(words.shape[0]):
+        for k, g in enumerate(kept):
+            words[w, k] = words[w, g]
+    for j in range(codes.shape[0]):
+        for k, g in enumerate(kept):
+            codes[j, k] = codes[j, g]
     for i in range(len(member)):
         member[i] = place[member[i]]
-    return kept
+    return len(kept)
 
 
 @jit
