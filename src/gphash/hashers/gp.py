@@ -67,7 +67,8 @@ class GPHasher(Hasher):
     n_representatives : int
         Number of random training rows that all rows are compared with, t.
     n_starts : int
-        Random starts of the codes, tried on a sample of rows; the best by leave-one-out score goes on.
+        Random starts of the codes, tried on a sample of rows; the best by leave-one-out score goes on. Starts of codes
+        longer than 32 bits differ less, and fewer are tried: half as many with 64 bits.
     max_sweeps : int
         Sweeps after which codes are fixed, settled or not. EP then converges alone.
     block_size : int
