@@ -26,7 +26,8 @@ from gphash.supervision.similarity import Signatures, Supervision
 SAMPLE = 2000
 INDUCING = 300
 SIGNAL_SCALES = (2.0, 4.0, 8.0, 16.0)
-BITS = 32  # of the codes that the kernel is chosen by, at most; of longer codes, fewer starts are compared
+KERNEL_BITS = 64  # of the codes that the kernel is chosen by, at most
+START_BITS = 32  # of codes that all starts are made of; of longer ones, fewer starts
 REDRAWS = 5  # of bits that repeat others
 SAME = 0.005  # of the rows is the least that two different bits must tell apart
 STRENGTHS = (200.0, 60.0)  # κ t of the pair weights to try besides κ = 1

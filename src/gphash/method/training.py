@@ -187,9 +187,9 @@ def _choose(
 
     seed, weight = settings.seed, 1.0 if settings.pair_weight is None else settings.pair_weight
     asked = KERNELS.find(settings.kernel), settings.length_scale, settings.signal_scale
-    few_bits = table_of(weight, min(settings.n_bits, selection.BITS))
+    few_bits = table_of(weight, min(settings.n_bits, selection.KERNEL_BITS))
     # The more bits, the less their starts differ: what counts is how many bits are drawn in all.
-    n_starts = -(-settings.n_starts * selection.BITS // max(settings.n_bits, selection.BITS))
+    n_starts = -(-settings.n_starts * selection.START_BITS // max(settings.n_bits, selection.START_BITS))
     kernel = selection.choose_kernel(sample, few_bits, seed, *asked, executor)
     if settings.pair_weight is None:
         n_partners = supervision.n_partners(parts.n_central)
