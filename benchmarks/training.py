@@ -2,6 +2,7 @@
 
     python benchmarks/training.py             # n=50,000, r=1,000, 16 bits, 512 features
     python benchmarks/training.py --scale     # n from 25,000 to 1,000,000: how time grows
+    python benchmarks/training.py --bits-scale --rows 8000   # 16 to 128 bits on the same rows of 40 classes
 
 The product is the physical limit of every method that looks at all rows through r inducing inputs: shared-factor EP
 needs one such product, one triangular solve and a few passes over Phi at the least.
@@ -29,12 +30,15 @@ def main() -> None:
     )
     parser.add_argument("--data", help="an .npz with X and y to use in place of made rows")
     parser.add_argument("--scale", action="store_true", help="time against n instead")
+    parser.add_argument("--bits-scale", action="store_true", help="time against the number of bits instead")
     args = parser.parse_args()
     # Compile first: numba's kernels are cached on disk after the first use.
     X, y = descriptors(2000)
     GPHasher(args.bits, n_inducing=100, random_state=0).fit(X, y)
     if args.scale:
         scale(args)
+    elif args.bits_scale:
+        bits_scale(args)
     else:
         once(args)
 
@@ -45,12 +49,14 @@ def unit_of(n_rows: int, n_inducing: int) -> float:
     return best(lambda: Phi.T @ Phi)
 
 
+def stored(args: argparse.Namespace) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of the file that was given."""
+    with np.load(args.data) as held:
+        return held["X"][: args.rows], held["y"][: args.rows]
+
+
 def once(args: argparse.Namespace) -> None:
-    if args.data:
-        with np.load(args.data) as stored:
-            X, y = stored["X"][: args.rows], stored["y"][: args.rows]
-    else:
-        X, y = descriptors(args.rows)
+    X, y = stored(args) if args.data else descriptors(args.rows)
     common = {"n_inducing": args.inducing, "random_state": 0}
     given = {"length_scale": 1.0, "signal_scale": 8.0}
     kinds = {
@@ -141,6 +147,27 @@ def scale(args: argparse.Namespace) -> None:
         print(f"{line}  exponent {slope:.2f}", flush=True)
     exponent = np.log(seconds[-1] / seconds[0]) / np.log(sizes[-1] / sizes[0])
     print(f"time grows as n^{exponent:.2f} from {sizes[0]:,} to {sizes[-1]:,}   (aim: at most 1.05)")
+
+
+def bits_scale(args: argparse.Namespace) -> None:
+    """Whole fits, all choices automatic, with 16 to 128 bits in turn; wall clock, and seconds of all cores together."""
+    X, y = stored(args) if args.data else descriptors(args.rows, n_classes=40)
+    lengths = [16, 32, 64, 128]
+    runs: dict[int, list[tuple[float, float]]] = {n_bits: [] for n_bits in lengths}
+    hashers = {}
+    for _ in range(args.repeats):
+        for n_bits in lengths:
+            gc.collect()
+            began, worked = time.perf_counter(), time.process_time()
+            hashers[n_bits] = GPHasher(n_bits, n_inducing=args.inducing, random_state=0).fit(X, y)
+            runs[n_bits].append((time.perf_counter() - began, time.process_time() - worked))
+    print(f"n={len(X):,}  r={args.inducing:,}  d={X.shape[1]}; best of {args.repeats} interleaved runs")
+    seconds = {n_bits: np.min(times, axis=0) for n_bits, times in runs.items()}
+    for n_bits, (wall, work) in seconds.items():
+        ratio, work_ratio = seconds[n_bits] / seconds[32]
+        line = f"  m={n_bits:>3} {wall:7.1f} s {work:7.1f} s of work, {len(hashers[n_bits].sweeps_):3d} sweeps"
+        print(f"{line}   {ratio:.2f} and {work_ratio:.2f} times those of 32 bits")
+    print("(aim: 128 bits at most twice 32 bits)")
 
 
 if __name__ == "__main__":

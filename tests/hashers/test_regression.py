@@ -6,7 +6,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from gphash.execution.local import SerialExecutor
 from gphash.hashers import LSH, SDH, HadamardRidge
-from gphash.hashers.ridge_methods import FIT_PENALTY, LABEL_PENALTY, Ridge, code_words, descend
+from gphash.hashers.ridge_methods import FIT_PENALTY, LABEL_PENALTY, Ridge, descend
+from gphash.method.words import hadamard
 from tests import digits
 
 
@@ -24,14 +25,14 @@ def test_scikit_learn_contract(estimator, check):
 
 @pytest.mark.parametrize(("n_classes", "n_bits"), [(10, 16), (2, 2), (16, 16), (10, 64), (21, 32)])
 def test_code_words_differ_in_half_of_the_bits_where_a_hadamard_matrix_allows(n_classes, n_bits):
-    words = code_words(n_classes, n_bits, np.random.default_rng(0)).astype(int)
+    words = hadamard(n_classes, n_bits, np.random.default_rng(0)).astype(int)
     distances = (n_bits - words @ words.T) // 2
     assert (distances[~np.eye(n_classes, dtype=bool)] == n_bits // 2).all()
 
 
 @pytest.mark.parametrize(("n_classes", "n_bits", "least"), [(10, 8, 2), (10, 24, 10), (3, 2, 1), (100, 12, 1)])
 def test_other_code_words_are_far_apart(n_classes, n_bits, least):
-    words = code_words(n_classes, n_bits, np.random.default_rng(0)).astype(int)
+    words = hadamard(n_classes, n_bits, np.random.default_rng(0)).astype(int)
     assert set(np.unique(words)) == {-1, 1}
     distances = (n_bits - words @ words.T) // 2
     assert distances[~np.eye(n_classes, dtype=bool)].min() >= least

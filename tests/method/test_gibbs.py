@@ -235,3 +235,57 @@ def test_scores_far_out_decide_whatever_the_partners_say():
     groups, table = gibbs.group(signs, signatures)[0], gibbs.pair_table(3, 2 / 3, 1.0)
     found = gibbs.sample_rows(signs, gamma, uniforms, signatures, groups, table)
     np.testing.assert_array_equal(found, np.sign(gamma))
+
+
+class TestRoughly:
+    """Rough log-odds decide only what exact ones decide alike."""
+
+    @pytest.mark.parametrize(
+        ("n_bits", "scale"), [(1, None), (2, 3.0), (16, None), (64, 0.06), (130, None), (1024, None)]
+    )
+    def test_polynomials_are_no_further_off_than_they_say(self, n_bits, scale):
+        halves = gibbs._halves(gibbs.pair_table(n_bits, scale, 0.7))
+        V = np.arange(-n_bits, n_bits + 1, dtype=np.float32)
+        summed = np.empty_like(V)
+        for s in (1, -1):  # of an unlike partner, a + d changes sign with V, and a − d stays
+            gibbs._weigh_roughly(np.full_like(V, s), V, halves.rough, summed)
+            exact = s * halves.exact[0]
+            bound = halves.error + 32 * gibbs.ROUNDING * halves.size
+            assert np.abs(summed - exact).max() <= bound
+        if scale is None and n_bits > 8:
+            assert bound < 1e-2 * np.abs(exact).max()
+
+    @pytest.mark.parametrize("kind", ["labels", "tags"])
+    @pytest.mark.parametrize(("n_bits", "scale"), [(63, None), (64, 0.5), (65, None), (130, None)])
+    def test_long_codes_follow_the_naive_sampler(self, kind, n_bits, scale):
+        rng = np.random.default_rng(11)
+        n, t = 40, 30
+        signatures, judge = supervision(kind, rng, n)
+        signs, gamma, uniforms = random_signs(rng, (n, n_bits)), rng.normal(size=(n, n_bits)), rng.random((n, n_bits))
+        table, order, sigma = gibbs.pair_table(n_bits, scale, 1.0), rng.permutation(t), scale or 2 / n_bits
+        found, groups = gibbs.sample_central(signatures[:t], signs[:t], gamma[:t], uniforms[:t], order, table)
+        pairs = judge(np.arange(t), np.arange(t))
+        expected, _ = reference.sample_in_turn(signs[:t], gamma[:t], uniforms[:t], order, pairs, sigma, 1.0)
+        np.testing.assert_array_equal(found, expected)
+
+        others = gibbs.sample_rows(signs[t:], gamma[t:], uniforms[t:], signatures[t:], groups, table)
+        pairs, whole = judge(np.arange(t, n), np.arange(t)), np.concatenate([found, signs[t:]])
+        expected, _ = reference.sample_in_turn(whole, gamma, uniforms, np.arange(t, n), pairs, sigma, 1.0)
+        np.testing.assert_array_equal(others, expected[t:])
+
+    def test_numbers_that_rough_log_odds_would_get_wrong(self):
+        """Uniforms within the error of rough log-odds, on either side of the exact chance, bit after bit."""
+        rng = np.random.default_rng(12)
+        n, m = 30, 70
+        signatures, judge = supervision("labels", rng, n)
+        signs, gamma, table = random_signs(rng, (n, m)), rng.normal(size=(n, m)), gibbs.pair_table(m, None, 1.0)
+        groups, row = gibbs.group(signs[1:], signatures[1:])[0], signs[:1]
+        s = np.array([1 if judged > 0 else -1 for _, _, judged, _ in judge([0], np.arange(1, n))])
+        for j in range(m):
+            odds = log_ndtr(gamma[0, j]) - log_ndtr(-gamma[0, j])
+            odds += reference.pair_sum(row[0], j, signs[1:], s, np.ones(n - 1), 2 / m)
+
+            def sample(uniforms):
+                return gibbs.sample_rows(row, gamma[:1], uniforms, signatures[:1], groups, table)
+
+            assert_conditional(sample, row, 0, j, 1 / (1 + np.exp(-odds)))

@@ -60,3 +60,9 @@ def test_values_at_zero():
 def test_log_cdf_is_never_positive_and_ends_at_zero():
     assert probit.log_cdf(40.0) == 0.0
     assert np.all(evaluate(probit.log_cdf, GRID) <= 0)
+
+
+def test_rough_log_odds_are_no_further_off_than_they_say():
+    z = np.concatenate([GRID, np.linspace(-6.01, 6.01, 20001)])
+    errors = evaluate(probit.rough_log_odds, z) - evaluate(probit.log_odds, z)
+    assert np.abs(errors).max() <= probit.ROUGHLY

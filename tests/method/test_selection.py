@@ -7,7 +7,7 @@ import pytest
 
 from gphash.data.blocks import ArrayTable
 from gphash.execution.local import LocalExecutor, SerialExecutor
-from gphash.method import gibbs, selection, training
+from gphash.method import gibbs, kernels, selection, training
 from gphash.method.kernels import SquaredExponential
 from gphash.method.scaling import Scaling
 from gphash.method.selection import Sample

@@ -73,7 +73,8 @@ class GPHasher(Hasher):
     n_representatives : int
         Number of random training rows that all rows are compared with, t.
     n_starts : int
-        Random starts of the codes, tried on a sample of rows; the best by leave-one-out score goes on.
+        Searches for the words of classes or tags, on a sample of rows; the one that promises the best retrieval goes
+        on. For pair lists, random starts of the codes; the best by leave-one-out score goes on.
     max_sweeps : int
         Sweeps after which codes are fixed, settled or not. EP then converges alone.
     block_size : int

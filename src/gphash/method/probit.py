@@ -39,3 +39,15 @@ def hazard(z: Any) -> Any:
 def log_odds(z: Any) -> Any:
     """Log Φ(z) − log Φ(−z)."""
     return log_cdf(z) - log_cdf(-z)
+
+
+ROUGHLY = 0.004  # how wrong `rough_log_odds` can be
+
+
+@jit(inline="always")
+def rough_log_odds(z: Any) -> Any:
+    """Log Φ(z) − log Φ(−z) by a polynomial, at a twentieth of the time; exact where that does not reach."""
+    if abs(z) > 6.0:
+        return log_odds(z)
+    w = z * z
+    return z * (1.5969651 + w * (0.07464822 + w * (-0.00090391386 + w * 7.372043e-06)))

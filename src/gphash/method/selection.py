@@ -28,6 +28,7 @@ from gphash.supervision.similarity import Signatures, Supervision
 SAMPLE = 2000
 INDUCING = 300
 SIGNAL_SCALES = (2.0, 4.0, 8.0, 16.0)
+KERNEL_BITS = 64  # of the codes that the kernel is chosen by, at most
 STRENGTHS = (200.0, 60.0)  # κ t of the pair weights to try besides κ = 1
 SCHEDULE = Schedule(max_sweeps=15, settled=1e-3, patience=2, steps=2, converged=2e-2, max_finish=5)
 

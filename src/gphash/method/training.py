@@ -181,18 +181,19 @@ def _choose(
     # Fewer representatives stand for all of them: the pair term keeps its strength.
     strength = parts.n_central / len(some) if supervision.complete else 1.0
 
-    def table_of(pair_weight: float) -> Floats:
-        return gibbs.pair_table(settings.n_bits, settings.similarity_scale, pair_weight * strength)
+    def table_of(pair_weight: float, n_bits: int = settings.n_bits) -> Floats:
+        return gibbs.pair_table(n_bits, settings.similarity_scale, pair_weight * strength)
 
     weight = 1.0 if settings.pair_weight is None else settings.pair_weight
     asked = KERNELS.find(settings.kernel), settings.length_scale, settings.signal_scale
-    kernel = selection.choose_kernel(sample, table_of(weight), seed, *asked, executor)
+    few_bits = table_of(weight, min(settings.n_bits, selection.KERNEL_BITS))
+    kernel = selection.choose_kernel(sample, few_bits, seed, *asked, executor)
     clock.lap("hyper-parameters")
     if settings.metric and isinstance(supervision, Signatures):
         plain = metric.Plain(scaled, kernel, sample.Z, settings.power)
         if (found := metric.learn(table, order, supervision, plain, seed, executor)) is not None:
             scaled, sample = found, selection.sample(raw, known, found, *sampling)
-            kernel = selection.choose_kernel(sample, table_of(weight), seed, *asked, executor)
+            kernel = selection.choose_kernel(sample, few_bits, seed, *asked, executor)
     clock.lap("metric")
     Z = inducing.choose(table, scaled, settings.n_inducing, settings.inducing, generator, executor)
     clock.lap("inducing inputs")

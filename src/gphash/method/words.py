@@ -31,6 +31,7 @@ from gphash.supervision.similarity import Signatures
 DRAWS = 200  # of first words
 JUDGED = 2000  # rows whose retrieval is looked at
 PROPOSALS = 1500  # changes of a column that are tried
+REDRAWS = 100  # of a column that repeats another
 REDRAWN = 0.15  # share of proposals that draw a column anew; others flip one entry, or two
 FLIPPING_TWO = 0.4
 GLANCE = 64  # rows asked between two looks at the sum of gains,
@@ -116,7 +117,17 @@ def search(
             continue
         if tally.take_if_better(bit, predict(column)):
             words[:, bit] = column
-    return words, tally.quality
+    return _distinct(words, generator), tally.quality
+
+
+def _distinct(words: Signs, generator: np.random.Generator) -> Signs:
+    """The same words with columns that repeat others drawn anew, where there are enough different ones."""
+    for bit in range(words.shape[1]):
+        for _ in range(REDRAWS):
+            if not _is_taken(words, bit, words[:, bit]):
+                break
+            words[:, bit] = np.where(generator.random(len(words)) < 0.5, -1, 1)
+    return words
 
 
 def _prediction(found: Smoother, ballots: Floats, exact: bool) -> Callable[[Signs], Signs]:
