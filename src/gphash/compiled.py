@@ -55,3 +55,19 @@ def alike_pair(mine: Any, theirs: Any, exact: bool) -> int:
         if mine[w] & theirs[w]:
             return 1
     return 0
+
+
+@jit(inline="always")
+def grade_pair(mine: Any, theirs: Any, exact: bool, kinds: Any) -> int:
+    """0 when two rows are not similar, else 1, or for tags, 1 more than the number of the first kind that they share.
+
+    `kinds` are masks of tags, [k, w] (`supervision.similarity.Grades`).
+    """
+    alike = alike_pair(mine, theirs, exact)
+    if exact or alike == 0:
+        return alike
+    for k in range(len(kinds)):
+        for w in range(len(mine)):
+            if mine[w] & theirs[w] & kinds[k, w]:
+                return k + 1
+    return 0

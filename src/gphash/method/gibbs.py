@@ -15,13 +15,15 @@ with the representatives only, hence independently of each other (`sample_rows`)
 """
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import log_ndtr
 
 from gphash.arrays import Floats, Indices, Signs
-from gphash.compiled import alike_pair, jit
+from gphash.compiled import grade_pair, jit
 from gphash.method.probit import log_odds
 from gphash.supervision.similarity import PairGraph, Signatures, Supervision
 
@@ -31,24 +33,33 @@ class Groups(NamedTuple):
 
     signs: Floats  # codes, one column per group, [m, g], float64
     signatures: Signatures
-    counts: Floats  # members, [g], float64
+    counts: Floats  # how much its members count, [g], float64
 
 
-def pair_table(n_bits: int, similarity_scale: float | None, pair_weight: float) -> Floats:
-    """κ dT(s, b) for s = −1 (first row) and s = +1 (second), b = −m − 1, …, m + 1, [2, 2 m + 3]; σ_y is 2/m if None."""
+def pair_table(
+    n_bits: int, similarity_scale: float | None, pair_weight: float, chances: Sequence[float] = (1.0,)
+) -> Floats:
+    """κ dT(s, b) for s = −1 (first row) and s = +1 (second), b = −m − 1, …, m + 1, [2, 2 m + 3]; σ_y is 2/m if None.
+
+    Partners that are similar with a chance p < 1 have p dT(+1, b) + (1 − p) dT(−1, b), a row for each of the `chances`.
+    """
     b = np.arange(-n_bits - 1, n_bits + 2, dtype=np.float64)
     scaled = (similarity_scale or 2 / n_bits) * np.array([[-1.0], [1.0]])
-    table: Floats = pair_weight * (log_ndtr(scaled * (b + 1)) - log_ndtr(scaled * (b - 1)))
-    return table
+    unlike, like = pair_weight * (log_ndtr(scaled * (b + 1)) - log_ndtr(scaled * (b - 1)))
+    return np.stack([unlike, *(p * like + (1 - p) * unlike for p in chances)])
 
 
-def group(signs: Signs, signatures: Signatures) -> tuple[Groups, Indices]:
-    """Groups of equal (code, signature), in a fixed order, and the number of every row's group, [n]."""
+def group(signs: Signs, signatures: Signatures, pulls: Floats | None = None) -> tuple[Groups, Indices]:
+    """Groups of equal (code, signature), in a fixed order, and the number of every row's group, [n].
+
+    Rows count as much as they pull, [n], or once if that is None.
+    """
     keys = np.concatenate([np.packbits(signs > 0, axis=1), signatures.masks.view(np.uint8)], axis=1)
     flat = np.ascontiguousarray(keys).view(np.dtype((np.void, keys.shape[1]))).ravel()
-    _, first, member, counts = np.unique(flat, return_index=True, return_inverse=True, return_counts=True)
+    _, first, member = np.unique(flat, return_index=True, return_inverse=True)
+    counts = np.bincount(member, pulls).astype(np.float64)
     columns = np.ascontiguousarray(signs[first].T, dtype=np.float64)
-    return Groups(columns, signatures[first], counts.astype(np.float64)), member.astype(np.int64)
+    return Groups(columns, signatures[first], counts), member.astype(np.int64)
 
 
 def sample_central(
@@ -63,15 +74,16 @@ def sample_central(
     if isinstance(supervision, PairGraph):
         _sample_pairs(signs, gamma, uniforms, order, *supervision.parts().values(), table)
         return signs, None
-    groups, member = group(signs, supervision)
+    pulls = supervision.pulls()
+    groups, member = group(signs, supervision, pulls)
     size, (n, m) = len(groups.counts), signs.shape
     # Room for one group per row and one more: a row founds its new group before emptied ones are cleared away.
     codes, counts = np.zeros((m, n + 1)), np.zeros(n + 1)
     masks = np.zeros((n + 1, supervision.masks.shape[1]), dtype=np.uint64)
     codes[:, :size], masks[:size], counts[:size] = groups.signs, groups.signatures.masks, groups.counts
-    own = supervision.masks, supervision.exact
+    own = supervision.masks, supervision.exact, _kinds(supervision, table), pulls
     _sample_representatives(signs, gamma, uniforms, order, *own, member, codes, masks, counts, size, table)
-    return signs, group(signs, supervision)[0]
+    return signs, group(signs, supervision, pulls)[0]
 
 
 def sample_rows(
@@ -80,8 +92,16 @@ def sample_rows(
     """New codes of rows that interact with the groups' members only."""
     signs = signs.copy()
     theirs = groups.signs, groups.signatures.masks, groups.counts
-    _sample_rows(signs, gamma, uniforms, signatures.masks, signatures.exact, *theirs, table)
+    own = signatures.masks, signatures.exact, _kinds(signatures, table)
+    _sample_rows(signs, gamma, uniforms, *own, *theirs, table)
     return signs
+
+
+def _kinds(signatures: Signatures, table: Floats) -> NDArray[np.uint64]:
+    """Masks of the kinds of tags that the table tells apart, [k, w]."""
+    if len(table) == 2 or signatures.grades is None:
+        return np.full((1, signatures.masks.shape[1]), ~np.uint64(0))
+    return signatures.grades.masks
 
 
 @jit(fastmath=True)
@@ -113,11 +133,11 @@ def _draw(odds: float, uniform: float) -> int:
 
 
 @jit
-def _sample_row(code, gamma, uniforms, mask, exact, codes, masks, counts, size, table, room):  # type: ignore[no-untyped-def]
+def _sample_row(code, gamma, uniforms, mask, exact, kinds, codes, masks, counts, size, table, room):  # type: ignore[no-untyped-def]
     """Sample the bits of one row in turn against `size` groups, and tell whether any flipped; `room` is to work in."""
     V, alike, half_sum = room
     for g in range(size):
-        alike[g] = alike_pair(mask, masks[g], exact)
+        alike[g] = grade_pair(mask, masks[g], exact, kinds)
         V[g] = 0
     for j in range(len(code)):
         y = code[j]
@@ -139,21 +159,25 @@ def _sample_row(code, gamma, uniforms, mask, exact, codes, masks, counts, size, 
 
 
 @jit
-def _sample_rows(signs, gamma, uniforms, own, exact, codes, masks, counts, table):  # type: ignore[no-untyped-def]
+def _sample_rows(signs, gamma, uniforms, own, exact, kinds, codes, masks, counts, table):  # type: ignore[no-untyped-def]
     size = len(counts)
     room = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size)
     for i in range(signs.shape[0]):
-        _sample_row(signs[i], gamma[i], uniforms[i], own[i], exact, codes, masks, counts, size, table, room)
+        _sample_row(signs[i], gamma[i], uniforms[i], own[i], exact, kinds, codes, masks, counts, size, table, room)
 
 
 @jit
-def _sample_representatives(signs, gamma, uniforms, order, own, exact, member, codes, masks, counts, size, table):  # type: ignore[no-untyped-def]
+def _sample_representatives(  # type: ignore[no-untyped-def]
+    signs, gamma, uniforms, order, own, exact, kinds, pulls, member, codes, masks, counts, size, table
+):
     most = len(counts)
     room = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most)
     empty = 0
     for i in order:
-        counts[member[i]] -= 1.0  # a row is not its own partner
-        if _sample_row(signs[i], gamma[i], uniforms[i], own[i], exact, codes, masks, counts, size, table, room):
+        counts[member[i]] -= pulls[i]  # a row is not its own partner
+        if _sample_row(
+            signs[i], gamma[i], uniforms[i], own[i], exact, kinds, codes, masks, counts, size, table, room
+        ):
             if counts[member[i]] == 0.0:
                 empty += 1
             found = _find(signs[i], own[i], codes, masks, counts, size)
@@ -167,7 +191,7 @@ def _sample_representatives(signs, gamma, uniforms, order, own, exact, member, c
                     masks[found, w] = own[i, w]
                 counts[found] = 0.0
             member[i] = found
-        counts[member[i]] += 1.0
+        counts[member[i]] += pulls[i]
         if 2 * empty > size or size == most:
             size, empty = _compact(codes, masks, counts, member, size), 0
 

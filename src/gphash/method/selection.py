@@ -60,7 +60,7 @@ def train_sample(sample: Sample, kernel: Kernel, table: Floats, seed: int, signs
     executor = SerialExecutor()
     prior = priors.build(kernel, sample.Z)
     Phi, residual = priors.features(prior, sample.X)
-    problem = Problem([RowBlock(0, Phi, residual, None)], 1, sample.supervision, table, seed)
+    problem = Problem([RowBlock(0, Phi, residual, None, sample.supervision.row_weights)], 1, sample.supervision, table, seed)
     first = random_signs(len(sample.X), problem.n_bits, seed) if signs is None else signs
     state = inference.init(problem, [first], executor)._replace(frozen=signs is not None)
     scores: list[float] = []

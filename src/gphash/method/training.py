@@ -25,7 +25,7 @@ from gphash.method.partition import Partition, RowSource
 from gphash.method.scaling import Scaling
 from gphash.method.selection import Sample, Start
 from gphash.method.state import Latent, Problem, RowBlock, Schedule, State, Sweep
-from gphash.supervision.similarity import Supervision
+from gphash.supervision.similarity import Signatures, Supervision
 
 R = TypeVar("R")
 
@@ -115,7 +115,8 @@ def train(
     fits = len(parts.order) * len(chosen.Z) * 4 <= settings.memory_limit
     storage: AbstractContextManager[Spill | None] = nullcontext() if fits else Spill()
     with storage as spill:
-        pair_table = gibbs.pair_table(settings.n_bits, settings.similarity_scale, chosen.pair_weight)
+        scale, weight = settings.similarity_scale, chosen.pair_weight
+        pair_table = gibbs.pair_table(settings.n_bits, scale, weight, supervision.chances)
         problem = _persist(lambda: source.problem(pair_table, settings.seed, spill))
         clock.lap("features")
         if state is None:
@@ -170,8 +171,10 @@ def _choose(
     order = supervision.order(generator, selection.SAMPLE)  # as in `layout`; what follows is drawn after it
     everything = np.arange(table.n_rows, dtype=np.int64)
     pieces = executor.hold([table.select(everything[rows]) for rows in row_blocks(table.n_rows, READING)])
-    (total,) = executor.sum(lambda piece: (piece.read().sum(axis=0, dtype=np.float64),), pieces)
-    scaled = Scaling(total / table.n_rows, settings.unit_length)
+    centre = _centring(supervision, table.n_rows)
+    shares = [centre[rows] for rows in row_blocks(table.n_rows, READING)]
+    (total,) = executor.sum(lambda piece, share: (share @ piece.read().astype(np.float64),), pieces, shares)
+    scaled = Scaling(total / centre.sum(), settings.unit_length)
     Z = inducing.choose(table, scaled, settings.n_inducing, settings.inducing, generator, executor)
     clock.lap("inducing inputs")
 
@@ -183,7 +186,9 @@ def _choose(
     strength = parts.n_central / len(some) if supervision.complete else 1.0
 
     def table_of(pair_weight: float) -> Floats:
-        return gibbs.pair_table(settings.n_bits, settings.similarity_scale, pair_weight * strength)
+        return gibbs.pair_table(
+            settings.n_bits, settings.similarity_scale, pair_weight * strength, supervision.chances
+        )
 
     seed, weight = settings.seed, 1.0 if settings.pair_weight is None else settings.pair_weight
     asked = KERNELS.find(settings.kernel), settings.length_scale, settings.signal_scale
@@ -195,6 +200,17 @@ def _choose(
     start = selection.best_start(sample, kernel, table_of(weight), seed, settings.n_starts, executor)
     clock.lap("start of the codes")
     return Chosen(supervision.kind, scaled, Z, kernel, weight), start
+
+
+def _centring(supervision: Supervision, n_rows: int) -> Floats:
+    """How much every row counts for the centre, [n]; of classes of unequal sizes, the small ones count for more.
+
+    Around the mean of all rows, a class that most rows belong to would itself lie, and its rows point everywhere.
+    """
+    shares = np.ones(n_rows)
+    if isinstance(supervision, Signatures):
+        shares[supervision.known] = supervision[supervision.known].pulls()
+    return shares
 
 
 def _sweep(
@@ -244,7 +260,7 @@ def _words(problem: Problem, latents: Sequence[Latent], executor: Executor) -> N
     cells, cell = np.unique(classes.astype(np.int64) * len(words) + word.reshape(-1), return_inverse=True)
     owner, word = np.divmod(cells, len(words))
     order = np.lexsort((word, -np.bincount(cell, counts), owner))
-    commonest = word[order][np.searchsorted(owner[order], np.arange(owner[-1] + 1))]
+    commonest = word[order][np.searchsorted(owner[order], np.unique(owner))]
     return np.unpackbits(words[commonest], axis=1, count=problem.n_bits)
 
 
