@@ -63,10 +63,11 @@ class GPHasher(Hasher):
     pair_weight : float or "auto"
         κ, how much the similarity terms count against the Gaussian processes; 1 is the paper. "auto" chooses by
         retrieval on held-out rows.
-    class_weight : None, "balanced" or dict
-        How often a row counts, by its class, as if there were so many rows like it: once; in inverse proportion to the
-        number of rows of its class; or as a dict says, in which classes that it does not name have 1. With classes of
-        very unequal sizes, "balanced" serves queries that are of all classes alike.
+    class_weight : "auto", "balanced", dict or None
+        How often a row counts, by its class of n rows, as if there were so many rows like it: in proportion to
+        1/(n + 300), to 1/n, as a dict says (classes that it does not name have 1), or once. With classes of very
+        unequal sizes, "auto" serves queries of the same classes in the same proportions, "balanced" queries of all
+        classes alike.
     balance_pairs : bool
         For pair lists: give the similar and the dissimilar pairs the same total weight.
     n_representatives : int
@@ -127,7 +128,7 @@ class GPHasher(Hasher):
     similarity_scale: float | str = validation.positive_or_auto()
     pair_weight: float | str = validation.positive_or_auto(1.0)
     class_weight: str | dict[Any, float] | None = validation.parameter(
-        None, 'None, "balanced", or a dict of numbers of at least 0 by class', weights.is_class_weight
+        "auto", '"auto", "balanced", None, or a dict of numbers of at least 0 by class', weights.is_class_weight
     )
     balance_pairs: bool = validation.truth(True)
     n_representatives: int = validation.whole(5000)
@@ -273,7 +274,7 @@ def _train(
 ) -> training.Trained:
     if settings.n_inducing > table.n_rows:
         words = f"n_inducing={settings.n_inducing} exceeds the {table.n_rows} rows of X; all rows are inducing inputs."
-        warnings.warn(words, UserWarning, stacklevel=4)
+        warnings.warn(words, UserWarning, stacklevel=5)
     codes = None if keeper is None else keeper.codes
     try:
         trained = training.train(table, supervision, settings, executor, callback, keeper, resumed, codes)
@@ -292,7 +293,9 @@ def _train(
     if change > UNCONVERGED:
         words = f"expectation propagation has not converged: its sites still change by {change:.0%} a sweep. "
         words += "A smaller signal_scale makes it converge more easily."
-        warnings.warn(words, ConvergenceWarning, stacklevel=4)
+        warnings.warn(words, ConvergenceWarning, stacklevel=5)
+    if trained.collapse is not None:
+        warnings.warn(trained.collapse, UserWarning, stacklevel=5)
     return trained
 
 

@@ -10,18 +10,21 @@ from numpy.typing import ArrayLike, NDArray
 from gphash.arrays import Floats
 from gphash.supervision.similarity import Signatures, Supervision
 
-BALANCED = "balanced"
+WORDS = ("auto", "balanced")
+RELIABLE = 300  # rows of a class that are enough for it to count half as much as a very large one; docs/decisions.md
 
 
 def is_class_weight(value: Any) -> bool:
-    """Whether a value can be a class weight: None, "balanced", or numbers by class."""
+    """Whether a value can be a class weight: one of the words, None, or numbers by class."""
     if isinstance(value, Mapping):
         return all(isinstance(one, Real) and not isinstance(one, bool) and 0 <= one < np.inf for one in value.values())
-    return value is None or (isinstance(value, str) and value == BALANCED)
+    return value is None or (isinstance(value, str) and value in WORDS)
 
 
 def weigh(given: Supervision, class_weight: Any, sample_weight: ArrayLike | None) -> Supervision:
     """The same supervision, with rows that count as often as their weight and that of their class say."""
+    if isinstance(class_weight, str) and class_weight == "auto" and getattr(given, "classes", None) is None:
+        class_weight = None
     if class_weight is None and sample_weight is None:
         return given
     if not isinstance(given, Signatures):
@@ -32,22 +35,22 @@ def weigh(given: Supervision, class_weight: Any, sample_weight: ArrayLike | None
     if sample_weight is not None:
         weights *= _checked(sample_weight, given.n_rows)
         if not weights.any():
-            raise ValueError("sample_weight is 0 for all rows that have a label; give some of them more.")
+            raise ValueError("sample_weight is zero for all rows that have a label; give some of them more.")
     if class_weight is not None:
         if given.classes is None:
             raise ValueError(f"class_weight={class_weight!r}, but y has no classes; for tags, give sample_weight.")
         some = np.flatnonzero(weights)
         numbers = given.masks[some, 0].astype(np.int64)
-        weights[some] *= _by_class(class_weight, given.classes, np.bincount(numbers, weights[some]))[numbers]
+        weights[some] *= _by_class(class_weight, given.classes, np.bincount(numbers))[numbers]
         if not weights.any():
-            raise ValueError(f"class_weight={class_weight!r} is 0 for all classes of y; give some of them more.")
+            raise ValueError(f"class_weight={class_weight!r} is zero for all classes of y; give some of them more.")
     return given.weighted(weights)
 
 
 def _by_class(class_weight: Any, classes: NDArray[Any], sizes: Floats) -> Floats:
     """The weight of every class, [c]; those that are not named have 1."""
     if isinstance(class_weight, str):
-        return 1 / np.maximum(sizes, 1e-300)
+        return 1 / np.maximum(sizes + (RELIABLE if class_weight == "auto" else 0), 1e-300)
     numbers = {name: number for number, name in enumerate(classes.tolist())}
     weights = np.ones(len(classes))
     for name, weight in class_weight.items():
