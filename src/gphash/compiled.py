@@ -63,7 +63,7 @@ def grade_pair(mine: Any, theirs: Any, exact: bool, kinds: Any) -> int:
 
     `kinds` are masks of tags, [k, w] (`supervision.similarity.Grades`).
     """
-    alike = alike_pair(mine, theirs, exact)
+    alike: int = alike_pair(mine, theirs, exact)
     if exact or alike == 0:
         return alike
     for k in range(len(kinds)):

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from gphash.arrays import Floats
 from gphash.data import blocks
-from gphash.data.blocks import ArrayTable, FolderTable, SomeRows, Table
+from gphash.data.blocks import ArrayTable, FolderTable, Table
 from gphash.execution.local import BlocksLostError, LocalExecutor
 from gphash.hashers import validation
 from gphash.hashers.contract import Hasher
@@ -28,7 +28,7 @@ from gphash.method.kernels import KERNELS
 from gphash.method.state import Sweep
 from gphash.method.training import Settings
 from gphash.schema import Each, FaultError, Named, Number, Rule
-from gphash.supervision import targets, weights
+from gphash.supervision import targets
 from gphash.supervision.similarity import Pairs, Signatures
 
 UNCONVERGED = 0.1  # relative change of the sites in the last sweep
@@ -127,9 +127,7 @@ class GPHasher(Hasher):
     signal_scale: float | str = validation.positive_or_auto()
     similarity_scale: float | str = validation.positive_or_auto()
     pair_weight: float | str = validation.positive_or_auto(1.0)
-    class_weight: str | dict[Any, float] | None = validation.parameter(
-        "auto", '"auto", "balanced", None, or a dict of numbers of at least 0 by class', weights.is_class_weight
-    )
+    class_weight: str | dict[Any, float] | None = validation.CLASS_WEIGHT
     balance_pairs: bool = validation.truth(True)
     n_representatives: int = validation.whole(5000)
     n_starts: int = validation.whole(4)
@@ -173,9 +171,7 @@ class GPHasher(Hasher):
             if y is None and isinstance(table, FolderTable) and (known := table.labels()) is not None:
                 y = known.y
             weighting = self.class_weight, sample_weight
-            supervision = targets.supervision(
-                y, table.n_rows, self.balance_pairs, "GPHasher", self.takes, *weighting
-            )
+            supervision = targets.supervision(y, table.n_rows, self.balance_pairs, "GPHasher", self.takes, *weighting)
             keeper = resumed = None
             if checkpoint is not None:
                 path, mark = Path(checkpoint), checkpoints.fingerprint(table, supervision, settings)
@@ -197,7 +193,8 @@ class GPHasher(Hasher):
             learned["traffic_"] = workers.traffic
         if isinstance(supervision, Signatures) and supervision.kind == "labels" and supervision.classes is not None:
             taught = supervision[supervision.known]
-            learned |= {"classes_": taught.classes[np.unique(taught.masks)], "class_codes_": trained.words}
+            classes = supervision.classes[np.unique(taught.masks).astype(np.int64)]
+            learned |= {"classes_": classes, "class_codes_": trained.words}
         return learned
 
     @contextlib.contextmanager
@@ -216,7 +213,7 @@ class GPHasher(Hasher):
                 table = workers.table(X)
             elif isinstance(X, str | os.PathLike):
                 table = blocks.open_folder(X)
-            elif isinstance(X, FolderTable | SomeRows):
+            elif isinstance(X, FolderTable):
                 table = X
             else:
                 table = ArrayTable(validation.features(self, X, reset=True))

@@ -53,7 +53,8 @@ def _expected(supervision: Supervision) -> tuple[float, float, str]:
     known = supervision[supervision.known]
     if known.exact:
         sizes = np.unique(known.masks[:, 0], return_counts=True)[1]
-        return len(sizes), sizes.max() / sizes.sum(), 'give class_weight="balanced", more rows of small classes, or more bits'
+        remedy = 'give class_weight="balanced", more rows of small classes, or more bits'
+        return len(sizes), float(sizes.max() / sizes.sum()), remedy
     tags = np.unpackbits(known.masks.view(np.uint8), axis=1).mean(axis=0)
-    kinds = min(np.count_nonzero(tags), len(np.unique(known.masks, axis=0)))
+    kinds = min(int(np.count_nonzero(tags)), len(np.unique(known.masks, axis=0)))
     return kinds, float(tags.max()), f"leave out the tag that is on {tags.max():.0%} of the rows, or give more bits"

@@ -175,9 +175,7 @@ def _sample_representatives(  # type: ignore[no-untyped-def]
     empty = 0
     for i in order:
         counts[member[i]] -= pulls[i]  # a row is not its own partner
-        if _sample_row(
-            signs[i], gamma[i], uniforms[i], own[i], exact, kinds, codes, masks, counts, size, table, room
-        ):
+        if _sample_row(signs[i], gamma[i], uniforms[i], own[i], exact, kinds, codes, masks, counts, size, table, room):
             if counts[member[i]] == 0.0:
                 empty += 1
             found = _find(signs[i], own[i], codes, masks, counts, size)

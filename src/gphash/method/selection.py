@@ -62,7 +62,8 @@ def train_sample(sample: Sample, kernel: Kernel, table: Floats, seed: int, signs
     executor = SerialExecutor()
     prior = priors.build(kernel, sample.Z)
     Phi, residual = priors.features(prior, sample.X)
-    problem = Problem([RowBlock(0, Phi, residual, None, sample.supervision.row_weights)], 1, sample.supervision, table, seed)
+    rows = RowBlock(0, Phi, residual, None, sample.supervision.row_weights)
+    problem = Problem([rows], 1, sample.supervision, table, seed)
     first = random_signs(len(sample.X), problem.n_bits, seed) if signs is None else signs
     state = inference.init(problem, [first], executor)._replace(frozen=signs is not None)
     scores: list[float] = []

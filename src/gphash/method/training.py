@@ -189,9 +189,7 @@ def _choose(
     strength = parts.n_central / len(some) if supervision.complete else 1.0
 
     def table_of(pair_weight: float) -> Floats:
-        return gibbs.pair_table(
-            settings.n_bits, settings.similarity_scale, pair_weight * strength, supervision.chances
-        )
+        return gibbs.pair_table(settings.n_bits, settings.similarity_scale, pair_weight * strength, supervision.chances)
 
     seed, weight = settings.seed, 1.0 if settings.pair_weight is None else settings.pair_weight
     asked = KERNELS.find(settings.kernel), settings.length_scale, settings.signal_scale

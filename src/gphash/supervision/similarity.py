@@ -16,6 +16,7 @@ from gphash.codes import packing
 GRAIN = 2.0**-20  # of weights that are added up: sums of its multiples are exact, in whatever order
 NARROW = 0.1  # the largest share of the rows that a tag is on, if all who share it are simply similar
 
+
 class Pairs(NamedTuple):
     """Pairs of rows judged alike or unlike.
 
@@ -94,7 +95,8 @@ class Signatures:
         if self.masses is not None:
             numbers = self.masks[:, 0].astype(np.int64)
             own = own * (self.masses / np.maximum(np.bincount(numbers, own, len(self.masses)), 1e-300))[numbers]
-        return np.maximum(np.rint(own / own.mean() / GRAIN), 1) * GRAIN
+        rounded: Floats = np.maximum(np.rint(own / own.mean() / GRAIN), 1) * GRAIN
+        return rounded
 
     def check_teaches(self) -> None:
         """Refuse labels or tags by which all rows are alike, or none."""

@@ -114,15 +114,19 @@ def _array(y: Any, n_rows: int) -> NDArray[Any]:
 def unlabelled(y: NDArray[Any]) -> NDArray[np.bool_]:
     """Where there is no label, in the shape of y: −1 among numbers, a blank among words, None or NaN among either."""
     if y.dtype.kind == "O":
-        # What is missing in tables is None, NaN, or of a type of its own (pandas.NA).
-        found = [one is None or type(one).__name__ in ("NAType", "NaTType") or one != one for one in y.flat]
-        blank = [isinstance(one, Real) and one == -1 or isinstance(one, str) and not one.strip() for one in y.flat]
-        return (np.array(found, dtype=bool) | np.array(blank, dtype=bool)).reshape(y.shape)
+        return np.array([_is_missing(one) for one in y.flat], dtype=bool).reshape(y.shape)
     if y.dtype.kind == "U":
         return np.asarray(np.char.strip(y) == "")
     if y.dtype.kind in "if":
         return np.asarray((y == -1) | (y != y))
     return np.zeros(y.shape, dtype=bool)
+
+
+def _is_missing(label: Any) -> bool:
+    if isinstance(label, str):
+        return not label.strip()
+    # What is missing in tables is None, NaN, or of a type of its own (pandas.NA).
+    return label is None or type(label).__name__ in ("NAType", "NaTType") or bool(label != label or label == -1)
 
 
 def _labels(y: Any, n_rows: int, balance_pairs: bool) -> Signatures:
@@ -151,7 +155,9 @@ def _labels(y: Any, n_rows: int, balance_pairs: bool) -> Signatures:
 
 def _tags(y: Any, n_rows: int, balance_pairs: bool) -> Signatures:
     whole = _array(y, n_rows)
-    known = ~unlabelled(whole).all(axis=1)  # an empty row has no tag; of a row of −1 or NaN, nothing is known
+    known = np.asarray(
+        ~unlabelled(whole).all(axis=1)
+    )  # an empty row has no tag; of a row of −1 or NaN, nothing is known
     if not known.any():
         raise ValueError("tags y are −1, None or NaN in all rows; give some rows tags of 0 and 1.")
     return similarity.from_tags(np.where(known[:, None], whole, 0), known)

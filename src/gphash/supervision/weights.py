@@ -1,24 +1,14 @@
 """How often rows count: what users say as `class_weight` and `sample_weight`, checked, as one weight for every row."""
 
-from collections.abc import Mapping
-from numbers import Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gphash.arrays import Floats
+from gphash.arrays import Floats, Indices
 from gphash.supervision.similarity import Signatures, Supervision
 
-WORDS = ("auto", "balanced")
 RELIABLE = 300  # rows of a class that are enough for it to count half as much as a very large one; docs/decisions.md
-
-
-def is_class_weight(value: Any) -> bool:
-    """Whether a value can be a class weight: one of the words, None, or numbers by class."""
-    if isinstance(value, Mapping):
-        return all(isinstance(one, Real) and not isinstance(one, bool) and 0 <= one < np.inf for one in value.values())
-    return value is None or (isinstance(value, str) and value in WORDS)
 
 
 def weigh(given: Supervision, class_weight: Any, sample_weight: ArrayLike | None) -> Supervision:
@@ -47,7 +37,7 @@ def weigh(given: Supervision, class_weight: Any, sample_weight: ArrayLike | None
     return given.weighted(weights)
 
 
-def _by_class(class_weight: Any, classes: NDArray[Any], sizes: Floats) -> Floats:
+def _by_class(class_weight: Any, classes: NDArray[Any], sizes: Indices) -> Floats:
     """The weight of every class, [c]; those that are not named have 1."""
     if isinstance(class_weight, str):
         return 1 / np.maximum(sizes + (RELIABLE if class_weight == "auto" else 0), 1e-300)
