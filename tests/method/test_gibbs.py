@@ -237,3 +237,49 @@ def test_scores_far_out_decide_whatever_the_partners_say():
     groups, table = gibbs.group(signs, signatures)[0], gibbs.pair_table(3, 2 / 3, 1.0)
     found = gibbs.sample_rows(signs, gamma, uniforms, signatures, groups, table)
     np.testing.assert_array_equal(found, np.sign(gamma))
+
+
+def test_partners_count_as_much_as_they_pull():
+    rng = np.random.default_rng(11)
+    labels = np.repeat([0, 1, 2], [20, 6, 4])
+    signatures, signs = similarity.from_labels(labels), random_signs(rng, (30, 5))
+    pulls, table = signatures.pulls(), gibbs.pair_table(5, 0.3, 0.05)
+    assert len(np.unique(pulls)) == 3
+
+    def sample(uniforms):
+        return gibbs.sample_central(signatures, signs, np.zeros((30, 5)), uniforms, np.arange(30), table)[0]
+
+    for i in (0, 22, 29):
+        others = np.arange(30) != i
+        s = np.where(labels == labels[i], 1, -1)[others]
+        for j in range(5):
+            odds = 0.05 * reference.pair_sum(signs[i], j, signs[others], s, pulls[others], 0.3)
+            assert_conditional(sample, signs, i, j, 1 / (1 + np.exp(-odds)))
+
+
+def test_tags_that_are_on_many_rows_make_similar_with_a_chance():
+    rng = np.random.default_rng(12)
+    tags = np.concatenate([np.eye(20, 90, dtype=int), np.zeros((20, 2), dtype=int)], axis=1)
+    tags[:12, 90], tags[8:, 91] = 1, 1
+    tags[1, 0] = 1
+    signatures, signs = similarity.from_tags(tags), random_signs(rng, (20, 5))
+    assert signatures.chances == (1, 0.7, 0.7)
+    table = gibbs.pair_table(5, 0.3, 0.05, signatures.chances)
+    similar = {
+        (i, l): (tags[i] & tags[l]).any() * (1.0 if (tags[i] & tags[l])[:90].any() else 0.7)
+        for i in range(20)
+        for l in range(20)
+    }
+
+    def sample(uniforms):
+        return gibbs.sample_central(signatures, signs, np.zeros((20, 5)), uniforms, np.arange(20), table)[0]
+
+    for i in (0, 1, 10, 19):
+        others = np.flatnonzero(np.arange(20) != i)
+        chances = np.array([similar[i, other] for other in others])
+        for j in range(5):
+            both = [
+                reference.pair_sum(signs[i], j, signs[others], [s] * 19, p, 0.3)
+                for s, p in ((1, chances), (-1, 1 - chances))
+            ]
+            assert_conditional(sample, signs, i, j, 1 / (1 + np.exp(-0.05 * sum(both))))

@@ -155,9 +155,8 @@ def _labels(y: Any, n_rows: int, balance_pairs: bool) -> Signatures:
 
 def _tags(y: Any, n_rows: int, balance_pairs: bool) -> Signatures:
     whole = _array(y, n_rows)
-    known = np.asarray(
-        ~unlabelled(whole).all(axis=1)
-    )  # an empty row has no tag; of a row of −1 or NaN, nothing is known
+    # An empty row is known to have no tag; of a row of −1 or NaN, nothing is known.
+    known = np.asarray(~unlabelled(whole).all(axis=1))
     if not known.any():
         raise ValueError("tags y are −1, None or NaN in all rows; give some rows tags of 0 and 1.")
     return similarity.from_tags(np.where(known[:, None], whole, 0), known)
