@@ -265,18 +265,15 @@ def test_tags_that_are_on_many_rows_make_similar_with_a_chance():
     signatures, signs = similarity.from_tags(tags), random_signs(rng, (20, 5))
     assert signatures.chances == (1, 0.7, 0.7)
     table = gibbs.pair_table(5, 0.3, 0.05, signatures.chances)
-    similar = {
-        (i, l): (tags[i] & tags[l]).any() * (1.0 if (tags[i] & tags[l])[:90].any() else 0.7)
-        for i in range(20)
-        for l in range(20)
-    }
+    narrow, broad = (tags[:, columns] @ tags[:, columns].T > 0 for columns in (slice(0, 90), slice(90, 92)))
+    similar = np.where(narrow, 1.0, 0.7 * broad)
 
     def sample(uniforms):
         return gibbs.sample_central(signatures, signs, np.zeros((20, 5)), uniforms, np.arange(20), table)[0]
 
     for i in (0, 1, 10, 19):
         others = np.flatnonzero(np.arange(20) != i)
-        chances = np.array([similar[i, other] for other in others])
+        chances = similar[i, others]
         for j in range(5):
             both = [
                 reference.pair_sum(signs[i], j, signs[others], [s] * 19, p, 0.3)
