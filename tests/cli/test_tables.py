@@ -10,6 +10,9 @@ from tests.digits import X, y
 pa = pytest.importorskip("pyarrow", reason="needs the extra parquet")
 pd = pytest.importorskip("pandas")
 
+# Shown as a remark, as everywhere else on the command line.
+pytestmark = pytest.mark.filterwarnings("default:left out")
+
 N_ROWS = 300
 SHOP = ("--label-column", "category", "--key-column", "sku", "--item-column", "price")
 

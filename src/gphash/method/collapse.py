@@ -25,10 +25,12 @@ def remark(tally: Tally, supervision: Supervision, n_bits: int) -> str | None:
     words, word = np.unique(tally.codes, axis=0, return_inverse=True)
     sizes = np.bincount(word.reshape(-1), tally.counts)
     n_kinds, largest, remedy = _expected(supervision)
-    wanted = min(n_kinds, 2.0**n_bits)
+    # As many as random codes would have: with few bits, some of them meet.
+    n_codes = 2.0 ** min(n_bits, 60)
+    wanted = round(-n_codes * np.expm1(n_kinds * np.log1p(-1 / n_codes)))
     bits = np.unpackbits(words, axis=1, count=n_bits)
     n_different = len(np.unique(bits ^ bits[:1], axis=1).T) - bool((bits == bits[:1]).all(axis=0).any())
-    possible = min(n_bits, 2.0 ** (wanted - 1) - 1)
+    possible = min(n_bits, 2.0 ** (n_kinds - 1) - 1) if n_kinds < n_bits else n_bits
     crowd = sizes.max() / sizes.sum()
     if len(words) < wanted:
         found = f"the training rows have {len(words)} different codes for {_named(supervision, n_kinds)}"
