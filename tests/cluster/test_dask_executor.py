@@ -229,6 +229,14 @@ def test_a_cluster_gives_the_same_model_to_the_last_bit(client, local, kind):
     assert_same_model(GPHasher(**SETTINGS).fit(X, TARGETS[kind], executor=client), local[kind])
 
 
+def test_so_do_weights_and_rows_without_a_label(client):
+    gaps, weights = np.where(np.arange(N) % 5 == 0, -1, Y), 1.0 + np.arange(N) % 3
+    one, other = (
+        GPHasher(**SETTINGS, class_weight="balanced").fit(X, gaps, weights, executor=place) for place in (None, client)
+    )
+    assert_same_model(one, other)
+
+
 def test_so_does_another_kernel(client):
     settings = SETTINGS | {"kernel": "matern-3/2"}
     far = GPHasher(**settings).fit(X, Y, executor=client)

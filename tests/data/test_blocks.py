@@ -406,17 +406,6 @@ def test_blank_labels_of_tables(tmp_path):
         assert blocks.open_folder(folder).labels() is None
 
 
-def test_some_rows_of_a_folder(tmp_path):
-    table = blocks.open_folder(write("npy", tmp_path, X))
-    rows = np.array([3, 5, 7, 20])
-    some = blocks.SomeRows(table, rows)
-    assert (some.n_rows, some.n_features) == (4, 3)
-    np.testing.assert_array_equal(read(some), X[rows])
-    np.testing.assert_array_equal(read(some, [1, 3]), X[[5, 20]])
-    marks = {one.fingerprint() for one in (table, some, blocks.SomeRows(table, rows[:2]))}
-    assert len(marks) == 3
-
-
 @pytest.mark.parametrize(
     ("arrays", "words"),
     [

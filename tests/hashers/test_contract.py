@@ -250,3 +250,17 @@ def test_pairs_may_leave_rows_unnamed():
     for name, method in methods.METHODS.items():
         if "pairs" in method.takes:
             assert make(name).fit(digits.X[:50], pairs).encode(digits.X[:3]).shape == (3, 1)
+
+
+@pytest.mark.parametrize("name", ["sdh", "ksh", "fasthash", "cca-itq"])
+def test_rows_without_a_label_are_left_out(name):
+    rows = np.arange(300) % 3 > 0
+    with pytest.warns(UserWarning, match="left out 100 of 300 rows"):
+        found = make(name).fit(digits.X[:300], np.where(rows, digits.y[:300], -1))
+    wanted = make(name).fit(digits.X[:300][rows], digits.y[:300][rows])
+    assert found.fingerprint_ == wanted.fingerprint_
+
+
+def test_sample_weight_is_refused_where_it_cannot_be_used():
+    with pytest.raises(TypeError, match="SDH cannot use sample_weight; leave it out"):
+        make("sdh").fit(digits.X[:300], digits.y[:300], sample_weight=np.ones(300))

@@ -196,3 +196,15 @@ def test_one_bit_has_the_fixed_point_of_dense_ep():
     np.testing.assert_allclose(sites.precision[:, 0], dense.precision, atol=1e-8)
     np.testing.assert_allclose(sites.shift[:, 0], dense.shift, atol=1e-8)
     np.testing.assert_allclose(gamma[:, 0], dense.cavity_mean / np.sqrt(1 + dense.cavity_variance), atol=1e-8)
+
+
+def test_a_site_of_weight_w_counts_w_times():
+    rng = np.random.default_rng(3)
+    gamma, signs = rng.normal(size=(5, 3)), np.where(rng.random((5, 3)) < 0.5, -1, 1).astype(np.int8)
+    cavity, residual, weights = rng.random(5) + 0.1, rng.random(5), np.array([1.0, 2.0, 0.5, 7.0, 1.0])
+    once, _ = ep.match(gamma, signs, cavity, residual)
+    often, score = ep.match(gamma, signs, cavity, residual, weights)
+    for single, several in zip(once, often, strict=True):
+        np.testing.assert_allclose(several, weights[:, None] * single, rtol=1e-12)
+    single = [ep.match(gamma[[i]], signs[[i]], cavity[[i]], residual[[i]])[1] for i in range(5)]
+    np.testing.assert_allclose(score, weights @ np.array(single), rtol=1e-12)

@@ -117,3 +117,68 @@ def test_a_method_refuses_what_it_cannot_learn_from(triplets):
         methods.METHODS["sdh"]().fit(X, triplets)
     with pytest.raises(ValueError, match=r"y is Triplets; here, give labels"):
         targets.signatures(triplets, N)
+
+
+MISSING = np.arange(N) % 4 == 0
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        np.where(MISSING, -1, y),
+        np.where(MISSING, -1, y).tolist(),
+        np.where(MISSING, np.nan, y),
+        np.where(MISSING, "", y.astype(str)),
+        np.array([None if gone else str(label) for gone, label in zip(MISSING, y, strict=True)], dtype=object),
+        np.array([np.nan if gone else str(label) for gone, label in zip(MISSING, y, strict=True)], dtype=object),
+        [None if gone else int(label) for gone, label in zip(MISSING, y, strict=True)],
+        np.where(MISSING[:, None], -1, digits.tags[:N]),
+        np.where(MISSING[:, None], np.nan, digits.tags[:N]),
+    ],
+)
+def test_rows_without_a_label(given):
+    with pytest.warns(UserWarning, match=r"left out 50 of 200 rows, which have no label"):
+        found = targets.supervision(given, N, True, "Anything")
+    np.testing.assert_array_equal(found.known, np.flatnonzero(~MISSING))
+    assert set(found.order(np.random.default_rng(0), 50)) == set(found.known)
+    # They are similar to nothing, not even to each other.
+    alike = similarity.alike(found, found)
+    np.fill_diagonal(alike, False)
+    assert not alike[MISSING].any()
+    whole = similarity.alike(*[similarity.from_labels(y) if found.exact else similarity.from_tags(digits.tags[:N])] * 2)
+    np.testing.assert_array_equal(similarity.alike(found[~MISSING], found[~MISSING]), whole[np.ix_(~MISSING, ~MISSING)])
+
+
+def test_pandas_columns_with_gaps():
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    for column in (
+        pandas.Series(np.where(MISSING, np.nan, y)).astype("Int64"),
+        pandas.Series(y.astype(str)).mask(MISSING),
+        pandas.Series(y.astype(str)).mask(MISSING).astype("string"),
+        pandas.Series(y.astype(str)).mask(MISSING).astype("category"),
+    ):
+        with pytest.warns(UserWarning, match="left out 50 of 200 rows"):
+            found = targets.supervision(column, N, True, "Anything")
+        np.testing.assert_array_equal(found.known, np.flatnonzero(~MISSING))
+        assert len(found.classes) == 10
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (np.where(y % 2 == 0, -1, 1), r"y has the labels -1 and 1 only, and -1 means .* name the classes 0 and 1"),
+        (np.full(N, -1), "y has a label for no row: all are −1, None, NaN or blank"),
+        ([None] * N, "y has a label for no row"),
+        (np.full((N, 3), -1), "tags y are −1, None or NaN in all rows"),
+        (np.where(np.arange(N)[:, None] > 5, digits.tags[:N], [-1, 0, 0]), "tags y hold -1"),
+    ],
+)
+def test_labels_that_leave_nothing_to_learn_are_explained(given, words):
+    with pytest.raises(ValueError, match=words):
+        targets.supervision(given, N, True, "Anything")
+
+
+def test_an_empty_row_of_tags_is_known_to_be_like_no_other():
+    tags = digits.tags[:N].copy()
+    tags[:20] = 0
+    assert len(targets.supervision(tags, N, True, "Anything").known) == N

@@ -108,16 +108,12 @@ def _lesson(hasher: "Hasher", method: str, source: "Source") -> tuple[Any, ...]:
             f"{source.name!r} has {has}, and {method} learns from {' or '.join(hasher.takes)}; give other DATA, or a "
             f"--method that can learn from it: {', '.join(others)}."
         )
-    if hasher.takes:
-        source = options.labelled(source)
     origin = {"data": source.name, "rows": len(source.X), "sketch": protocol.sketch(source.X)}
     return source.X, source.supervision if hasher.takes else None, source.X.shape, origin, source.descriptor
 
 
 def _lesson_of_blocks(hasher: "Hasher", method: str, data: str, roles: Roles) -> tuple[Any, ...]:
     """The same of a folder, where rows stay; of them only the labels are read."""
-    from gphash.data import blocks
-
     if "executor" not in hasher.runs_with:
         raise ValueError(f"{method} needs all rows in memory, and {data!r} is a folder of blocks; use --method gph.")
     table = options.open_blocks(data, roles)
@@ -126,11 +122,7 @@ def _lesson_of_blocks(hasher: "Hasher", method: str, data: str, roles: Roles) ->
             f"{data!r} has neither labels nor tags to learn from; give NAME.labels.npy beside .npy blocks, a column "
             "label or tags in .parquet blocks, or y or tags in a Zarr group."
         )
-    rows, y = blocks.labelled(table, labels.y)
-    if rows.n_rows < table.n_rows:
-        left = table.n_rows - rows.n_rows
-        shown.remark(f"left out {left:,} of {table.n_rows:,} rows of {data!r}, which have no label")
-    return rows, y, (rows.n_rows, rows.n_features), {"data": data, "rows": rows.n_rows}
+    return table, labels.y, (table.n_rows, table.n_features), {"data": data, "rows": table.n_rows}
 
 
 def _tell_fit(hasher: "Hasher", told: dict[str, Any], verbose: bool) -> None:

@@ -179,40 +179,6 @@ class FolderTable:
 
 
 @dataclass(frozen=True, eq=False)
-class SomeRows:
-    """Some rows of a table, by sorted, distinct numbers, as a table."""
-
-    table: Table
-    rows: Indices
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        return len(self.rows)
-
-    @property
-    def n_features(self) -> int:
-        """Number of columns."""
-        return self.table.n_features
-
-    def select(self, rows: Indices) -> Piece:
-        """Some of them."""
-        return self.table.select(self.rows[rows])
-
-    def fingerprint(self) -> str:
-        """SHA-256 of the table's, and of the numbers."""
-        return hashlib.sha256(self.table.fingerprint().encode() + self.rows.tobytes()).hexdigest()
-
-
-def labelled(table: Table, y: NDArray[Any]) -> tuple[Table, NDArray[Any]]:
-    """The rows that have a label, and their labels; the same table if these are all, or if y has tags."""
-    if y.ndim == 2 or y.min() >= 0:
-        return table, y
-    rows = np.flatnonzero(y >= 0)
-    return SomeRows(table, rows), y[rows]
-
-
-@dataclass(frozen=True, eq=False)
 class FolderPiece:
     """Some rows of a folder, and the table of those blocks that have any."""
 

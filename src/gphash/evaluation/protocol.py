@@ -144,6 +144,7 @@ def judge(
 ) -> dict[str, Any]:
     """Report on a method that is trained already, as `run` does; None if the rows that it has seen are not known."""
     _check_data(data)
+    test, stored = _labelled(test), None if stored is None else _labelled(stored)
     results = measure(hasher, test, stored, train, radius)
     kept = test if stored is None else stored
     # Rows that training has seen inflate the figures of supervised methods.
@@ -206,13 +207,15 @@ def measure(
 ) -> dict[str, Any]:
     """The figures of a trained method that searches for queries among stored rows, or among the other queries if None.
 
-    Training rows are needed to find the codes that calibration is judged by; None leaves that out.
+    Training rows are needed to find the codes that calibration is judged by; None leaves that out. Rows without a label
+    are neither searched for nor found.
     """
     if radius != int(radius) or radius < 0:
         raise ValueError(f"radius={radius!r}; give a whole number of at least 0.")
     for name, rows in (("queries", queries), ("stored", stored)):
         if rows is not None and _count(rows.X) != _count(rows.y):
             raise ValueError(f"{name} has {_count(rows.X)} rows of X and {_count(rows.y)} of y.")
+    queries, stored = _labelled(queries), None if stored is None else _labelled(stored)
     own, others = _signatures(queries.y, None if stored is None else stored.y)
     bits, packed = _codes(hasher, queries.X, "queries")
     asked = Queries(packed, own, leave_one_out=stored is None)
@@ -334,6 +337,14 @@ def _signatures(first: ArrayLike, second: ArrayLike | None) -> tuple[Signatures,
     joint = np.concatenate([one, other])
     signatures = targets.signatures(joint, len(joint))
     return signatures[: len(one)], signatures[len(one) :]
+
+
+def _labelled(rows: Split) -> Split:
+    """The rows that have a label; the same if all have."""
+    y = np.asarray(rows.y)
+    missing = targets.unlabelled(y)
+    known = ~(missing.all(axis=1) if y.ndim == 2 else missing)
+    return rows if known.all() or not known.any() else rows._replace(X=np.asarray(rows.X)[known], y=y[known])
 
 
 def _depths(n_rows: int) -> list[int]:

@@ -87,6 +87,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         executor: Any = None,
         checkpoint: str | os.PathLike[str] | None = None,
         callback: Callable[[Any], None] | None = None,
+        **others: Any,
     ) -> Self:
         """Learn the hash function.
 
@@ -99,7 +100,8 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             Features.
         y : labels [n], 0/1 tags [n, c], or Pairs
             Rows are similar when their labels are equal, when they share a tag, or as the pairs say. Methods that
-            learn from X alone ignore it.
+            learn from X alone ignore it. Rows with the label −1, None, NaN or a blank word have no label; nor do rows
+            whose tags are all −1 or NaN. They are left out, and a warning says how many.
         executor : dask.distributed.Client, address of a scheduler, or None
             Cluster to train on; X is then a dask array, or a folder of blocks that its workers can read. None trains
             in threads of this process.
@@ -109,14 +111,19 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             must see.
         callback : callable or None
             Called with a `Sweep` record (number, flips, leave_one_out, seconds, …) after every sweep.
+        others
+            What only some methods take: `sample_weight` of `GPHasher`. Others refuse it.
         """
         self.check_parameters()
+        for name in others:
+            if name not in self.runs_with:
+                raise TypeError(f"{type(self).__name__} cannot use {name}; leave it out. GPHasher takes sample_weight.")
         for name, value in (("executor", executor), ("checkpoint", checkpoint), ("callback", callback)):
             if value is not None and name not in self.runs_with:
                 raise ValueError(f"{type(self).__name__} cannot use {name}={value!r}; leave {name} out.")
         # A twin learns, so that until the end a model that was there before stays as it was.
         twin = copy.copy(self)
-        learned = twin._learn(X, y, executor, checkpoint, callback)
+        learned = twin._learn(X, y, executor, checkpoint, callback, **others)
         kept = {name: value for name, value in vars(twin).items() if not name.endswith("_") or name.endswith("_in_")}
         self.__dict__ = kept | learned
         return self
@@ -133,6 +140,8 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         seed = validation.seed(self.random_state)
         rows = validation.features(self, X, reset=True)
         supervision = targets.supervision(y, len(rows), True, type(self).__name__, self.takes) if self.takes else None
+        if supervision is not None and len(known := supervision.known) < len(rows):
+            rows, supervision = rows[known], supervision.among(known)
         with LocalExecutor(self.n_jobs) as threads:
             return self._train(rows, supervision, seed, threads)
 
@@ -151,7 +160,8 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     def score(self, X: ArrayLike, y: ArrayLike) -> float:
         """Mean average precision, tie-aware, when each row of X is searched for among the others by Hamming distance.
 
-        Rows that have no similar one among the others are left out of the mean.
+        Rows that have no similar one among the others are left out of the mean. Rows without a label are neither
+        searched for nor found.
 
         Parameters
         ----------
@@ -162,7 +172,8 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         """
         packed, n_bits = self.encode(X), self._n_features_out
         signatures = targets.signatures(y, len(packed))
-        quality = retrieval.mean_average_precision(packed, signatures, n_bits, n_jobs=self.n_jobs)
+        known = signatures.known
+        quality = retrieval.mean_average_precision(packed[known], signatures[known], n_bits, n_jobs=self.n_jobs)
         if np.isnan(quality):
             raise ValueError("no two rows of X are similar according to y, so there is nothing to find.")
         return quality

@@ -3,11 +3,11 @@
 import contextlib
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from numbers import Integral
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from gphash.arrays import Floats
 from gphash.data import blocks
-from gphash.data.blocks import ArrayTable, FolderTable, SomeRows, Table
+from gphash.data.blocks import ArrayTable, FolderTable, Table
 from gphash.execution.local import BlocksLostError, LocalExecutor
 from gphash.hashers import validation
 from gphash.hashers.contract import Hasher
@@ -29,6 +29,7 @@ from gphash.method.state import Sweep
 from gphash.method.training import Settings
 from gphash.schema import Each, FaultError, Named, Number, Rule
 from gphash.supervision import targets
+from gphash.supervision.similarity import Pairs, Signatures
 
 UNCONVERGED = 0.1  # relative change of the sites in the last sweep
 
@@ -68,6 +69,11 @@ class GPHasher(Hasher):
     pair_weight : float or "auto"
         κ, how much the similarity terms count against the Gaussian processes; 1 is the paper. "auto" chooses by
         retrieval on held-out rows.
+    class_weight : "auto", "balanced", dict or None
+        How often a row counts, by its class of n rows, as if there were so many rows like it: in proportion to
+        1/(n + 300), to 1/n, as a dict says (classes that it does not name have 1), or once. With classes of very
+        unequal sizes, "auto" serves queries of the same classes in the same proportions, "balanced" queries of all
+        classes alike.
     balance_pairs : bool
         For pair lists: give the similar and the dissimilar pairs the same total weight.
     n_representatives : int
@@ -112,7 +118,7 @@ class GPHasher(Hasher):
     (497, 2)
     """
 
-    runs_with: ClassVar[tuple[str, ...]] = ("executor", "checkpoint", "callback")
+    runs_with: ClassVar[tuple[str, ...]] = ("executor", "checkpoint", "callback", "sample_weight")
     LEARNED: ClassVar[Mapping[str, Rule]] = {
         "pair_weight_": Number(),
         "sweeps_": Each(checkpoints.SWEEP, 1),
@@ -130,6 +136,7 @@ class GPHasher(Hasher):
     metric: str | None = validation.parameter("auto", "'auto' or None", lambda value: value in ("auto", None))
     similarity_scale: float | str = validation.positive_or_auto()
     pair_weight: float | str = validation.positive_or_auto(1.0)
+    class_weight: str | dict[Any, float] | None = validation.CLASS_WEIGHT
     balance_pairs: bool = validation.truth(True)
     n_representatives: int = validation.whole(5000)
     n_starts: int = validation.whole(2)
@@ -144,18 +151,36 @@ class GPHasher(Hasher):
         super().check_parameters()
         KERNELS.find(self.kernel, "kernel")
 
-    def _learn(self, X: Any, y: Any, executor: Any, checkpoint: Any, callback: Any) -> dict[str, Any]:
+    def fit(  # type: ignore[override]
+        self,
+        X: ArrayLike,
+        y: ArrayLike | Pairs | None = None,
+        sample_weight: ArrayLike | None = None,
+        *,
+        executor: Any = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        callback: Callable[[Any], None] | None = None,
+    ) -> Self:
+        """Learn the hash function, as `Hasher.fit` explains.
+
+        `sample_weight` says how often every row counts, numbers of at least 0, [n], in proportion. A row of weight 0 is
+        like one without a label: codes are not learned from it, but centre and inducing inputs are.
+        """
+        run = {"executor": executor, "checkpoint": checkpoint, "callback": callback}
+        return super().fit(X, y, sample_weight=sample_weight, **run)
+
+    def _learn(
+        self, X: Any, y: Any, executor: Any, checkpoint: Any, callback: Any, sample_weight: Any = None
+    ) -> dict[str, Any]:
         if callback is not None and not callable(callback):
             raise ValueError(f"callback={callback!r}; give a function of one Sweep, or None.")
         self._check_checkpoint(checkpoint)
         settings = self._settings(spill=executor is None)
         with self._place(X, executor) as (table, workers):
             if y is None and isinstance(table, FolderTable) and (known := table.labels()) is not None:
-                whole, (table, y) = table, blocks.labelled(table, known.y)
-                if table.n_rows < whole.n_rows:
-                    left = whole.n_rows - table.n_rows
-                    warnings.warn(f"left out {left:,} of {whole.n_rows:,} rows, which have no label.", stacklevel=4)
-            supervision = targets.supervision(y, table.n_rows, self.balance_pairs, "GPHasher", self.takes)
+                y = known.y
+            weighting = self.class_weight, sample_weight
+            supervision = targets.supervision(y, table.n_rows, self.balance_pairs, "GPHasher", self.takes, *weighting)
             keeper = resumed = None
             if checkpoint is not None:
                 path, mark = Path(checkpoint), checkpoints.fingerprint(table, supervision, settings)
@@ -175,8 +200,10 @@ class GPHasher(Hasher):
         }
         if executor is not None:
             learned["traffic_"] = workers.traffic
-        if supervision.kind == "labels":
-            learned |= {"classes_": np.unique(np.asarray(y)), "class_codes_": trained.words}
+        if isinstance(supervision, Signatures) and supervision.kind == "labels" and supervision.classes is not None:
+            taught = supervision[supervision.known]
+            classes = supervision.classes[np.unique(taught.masks).astype(np.int64)]
+            learned |= {"classes_": classes, "class_codes_": trained.words}
         return learned
 
     @contextlib.contextmanager
@@ -195,7 +222,7 @@ class GPHasher(Hasher):
                 table = workers.table(X)
             elif isinstance(X, str | os.PathLike):
                 table = blocks.open_folder(X)
-            elif isinstance(X, FolderTable | SomeRows):
+            elif isinstance(X, FolderTable):
                 table = X
             else:
                 table = ArrayTable(validation.features(self, X, reset=True))
@@ -255,7 +282,7 @@ def _train(
 ) -> training.Trained:
     if settings.n_inducing > table.n_rows:
         words = f"n_inducing={settings.n_inducing} exceeds the {table.n_rows} rows of X; all rows are inducing inputs."
-        warnings.warn(words, UserWarning, stacklevel=4)
+        warnings.warn(words, UserWarning, stacklevel=5)
     codes = None if keeper is None else keeper.codes
     try:
         trained = training.train(table, supervision, settings, executor, callback, keeper, resumed, codes)
@@ -274,7 +301,9 @@ def _train(
     if change > UNCONVERGED:
         words = f"expectation propagation has not converged: its sites still change by {change:.0%} a sweep. "
         words += "A smaller signal_scale makes it converge more easily."
-        warnings.warn(words, ConvergenceWarning, stacklevel=4)
+        warnings.warn(words, ConvergenceWarning, stacklevel=5)
+    if trained.collapse is not None:
+        warnings.warn(trained.collapse, UserWarning, stacklevel=5)
     return trained
 
 

@@ -4,7 +4,7 @@ A method declares a parameter together with what it may be, such as ``n_trees: i
 `Hasher.check_parameters` holds it to that. An error names the argument, what was given and what is needed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from numbers import Integral, Real
 from typing import Any
@@ -15,7 +15,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
 from gphash import arrays
-from gphash.arrays import Floats
+from gphash.arrays import LARGEST, Floats
 
 
 def parameter(default: Any, need: str, fits: Callable[[Any], bool]) -> Any:
@@ -58,6 +58,18 @@ def one_of(*words: str) -> Any:
 def truth(default: bool) -> Any:
     """True or False."""
     return parameter(default, "True or False", lambda value: isinstance(value, bool | np.bool_))
+
+
+def _is_class_weight(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return all(_within(one, Real, 0, LARGEST) for one in value.values())
+    return value is None or (isinstance(value, str) and value in ("auto", "balanced"))
+
+
+CLASS_WEIGHT = parameter(
+    "auto", '"auto", "balanced", None, or a dict of numbers of at least 0 by class', _is_class_weight
+)
+"""How much the rows of every class count."""
 
 
 def _is_random_state(value: Any) -> bool:

@@ -41,9 +41,11 @@ def sweep_bit(
     shift: Floats,
     block_size: int = BLOCK,
     damping: float = 1.0,
+    weights: Floats | None = None,
 ) -> BitSweep:
     """Update every site of one bit once; Phi comes in consecutive parts, and is factored every `block_size` rows."""
     precision, shift = precision.copy(), shift.copy()
+    weights = np.ones(len(signs)) if weights is None else weights
     gamma, cavity = np.zeros(len(signs)), np.zeros(len(signs))
     starts = np.cumsum([0, *(len(Phi) for Phi in Phis[:-1])])
     pieces = [
@@ -69,7 +71,7 @@ def sweep_bit(
         D = 1.0 + residual[rows] + c
         cavity_mean = latent_mean + c * (precision[rows] * latent_mean - shift[rows])
         gamma[rows], cavity[rows] = cavity_mean / np.sqrt(D), c
-        sites, _ = ep.match(gamma[rows][:, None], signs[rows][:, None], c, residual[rows])
+        sites, _ = ep.match(gamma[rows][:, None], signs[rows][:, None], c, residual[rows], weights[rows])
         # A site whose cavity is no distribution is skipped.
         moved = np.where(usable, damping * (sites.precision[:, 0] - precision[rows]), 0.0)
         precision[rows] += moved

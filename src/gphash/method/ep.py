@@ -86,20 +86,24 @@ def _leave_one_out(mean, precision, shift, cavity, residual, gamma):  # type: ig
             gamma[i, j] = (mu + c * (precision[i, j] * mu - shift[i, j])) * scale
 
 
-def match(gamma: Floats, signs: Signs, cavity: Floats, residual: Floats) -> tuple[Sites, Floats]:
-    """Sites that match the tilted moments, and the leave-one-out score Σ_i log Φ(y_ij γ_ij) of every bit, [m].
+def match(
+    gamma: Floats, signs: Signs, cavity: Floats, residual: Floats, weights: Floats | None = None
+) -> tuple[Sites, Floats]:
+    """Sites that match the tilted moments, and the leave-one-out score Σ_i w_i log Φ(y_ij γ_ij) of every bit, [m].
 
-    Cavity variances are [n] when the bits share them, else [n, m].
+    Cavity variances are [n] when the bits share them, else [n, m]. The site of a row of weight w counts w times, as if
+    there were so many rows like it; weights are [n], and 1 if None.
     """
     sites = Sites(np.empty(gamma.shape), np.empty(gamma.shape))
     score = np.zeros(gamma.shape[1])
     cavity = np.broadcast_to(cavity.reshape(len(cavity), -1), gamma.shape)
-    _match(gamma, signs, cavity, residual, sites.precision, sites.shift, score)
+    weights = np.ones(len(gamma)) if weights is None else weights
+    _match(gamma, signs, cavity, residual, weights, sites.precision, sites.shift, score)
     return sites, score
 
 
 @jit
-def _match(gamma, signs, cavity, residual, precision, shift, score):  # type: ignore[no-untyped-def]
+def _match(gamma, signs, cavity, residual, weights, precision, shift, score):  # type: ignore[no-untyped-def]
     for i in range(gamma.shape[0]):
         for j in range(gamma.shape[1]):
             c = cavity[i, j]
@@ -111,10 +115,10 @@ def _match(gamma, signs, cavity, residual, precision, shift, score):  # type: ig
             # First and minus second derivative of log Φ(z) by the cavity mean.
             alpha = y * rho / root
             beta = rho * (z + rho) / D
-            left = 1.0 - c * beta
-            precision[i, j] = beta / left
-            shift[i, j] = (alpha + gamma[i, j] * root * beta) / left
-            score[j] += log_cdf(z)
+            times = weights[i] / (1.0 - c * beta)
+            precision[i, j] = times * beta
+            shift[i, j] = times * (alpha + gamma[i, j] * root * beta)
+            score[j] += weights[i] * log_cdf(z)
 
 
 def damp(old: Sites, new: Sites, damping: float) -> Sites:

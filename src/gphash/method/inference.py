@@ -71,7 +71,7 @@ def init_from_predictions(
         # A model of all rows and all inducing inputs will be surer of itself than the smaller one.
         _, variance = prediction
         cavity = CONTRACTION * np.maximum(variance - block.residual, 0.1 * variance)
-        return Latent(block_signs, ep.match(gamma, block_signs, cavity, block.residual)[0], None)
+        return Latent(block_signs, ep.match(gamma, block_signs, cavity, block.residual, block.weights)[0], None)
 
     settled = [*central, *executor.map(settle, problem.rows[n:], signs[n:], gammas[n:])]
     return _begin(problem, executor.map(make, problem.rows, settled, gammas, predictions), executor)
@@ -120,14 +120,14 @@ def step_blockwise(problem: Problem, state: State, schedule: Schedule, executor:
     began = time.perf_counter()
     rows, latents = problem.rows, state.latents
     Phis, residuals = [block.Phi for block in rows], [block.residual for block in rows]
-    residual = np.concatenate(residuals)
+    residual, weights = np.concatenate(residuals), _row_weights(rows)
     signs = np.concatenate([latent.signs for latent in latents])
     precision = np.concatenate([latent.sites.precision for latent in latents])
     shift = np.concatenate([latent.sites.shift for latent in latents])
 
     def sweep_bit(j: int) -> blockwise.BitSweep:
         bit = signs[:, j], precision[:, j], shift[:, j]
-        return blockwise.sweep_bit(Phis, residual, *bit, damping=state.damping)
+        return blockwise.sweep_bit(Phis, residual, *bit, damping=state.damping, weights=weights)
 
     bits = list(executor.collect(sweep_bit, range(problem.n_bits)))
     gammas = _split(np.stack([bit.gamma for bit in bits], axis=1), residuals)
@@ -211,7 +211,7 @@ def recover(block: RowBlock, signs: Signs | None, mean: Floats, factor: Factor) 
         signs = np.where(latent_mean >= 0, 1, -1).astype(np.int8)
     whole = ep.share(factor, block.Phi, np.zeros(len(block.residual)))
     gamma = latent_mean / np.sqrt(1 + block.residual + whole.cavity)[:, None]
-    sites, _ = ep.match(gamma, signs, whole.cavity, block.residual)
+    sites, _ = ep.match(gamma, signs, whole.cavity, block.residual, block.weights)
     return Latent(signs, sites, ep.share(factor, block.Phi, sites.precision.mean(axis=1)))
 
 
@@ -269,12 +269,13 @@ def _matching(problem: Problem, state: State, groups: Groups | None) -> Match:
         block: RowBlock, latent: Latent, own: Signs | None, gamma: Floats, cavity: Floats
     ) -> tuple[Latent, tuple[float, ...]]:
         signs, before = draw(block, latent.signs, gamma) if own is None else own, latent.sites
-        matched, score = ep.match(gamma, signs, cavity, block.residual)
+        matched, score = ep.match(gamma, signs, cavity, block.residual, block.weights)
         if cavity.ndim == 2:  # of every bit: a site that the blockwise sweep has skipped has none
             matched = Sites(*(np.where(cavity > 0, new, old) for new, old in zip(matched, before, strict=True)))
         flips, change = int((signs != latent.signs).sum()), np.abs(matched.precision - before.precision).sum()
         found = latent._replace(signs=signs, sites=ep.damp(before, matched, damping))
-        return found, (gamma.size, flips, score.sum(), change, before.precision.sum())
+        n_sites = gamma.size if block.weights is None else gamma.shape[1] * block.weights.sum()
+        return found, (n_sites, flips, score.sum(), change, before.precision.sum())
 
     return match
 
@@ -340,6 +341,11 @@ def _solve(
 
     assert state.factor is not None
     return ep.solve_means(product, gradient, state.mean, energy, state.factor, steps, tolerance)
+
+
+def _row_weights(rows: Sequence[RowBlock]) -> Floats:
+    """Weights of all rows, [n]."""
+    return np.concatenate([np.ones(len(one.residual)) if one.weights is None else one.weights for one in rows])
 
 
 def _split(together: NDArray[Any], parts: Sequence[NDArray[Any]]) -> list[Any]:

@@ -139,7 +139,8 @@ class RowSource(NamedTuple):
             if spill is not None:
                 spill.write(offset, Phi)
                 Phi = np.empty((0, n_inducing), np.float32)
-            return RowBlock(number, Phi, residual, signatures)
+            weights = None if signatures is None else signatures.row_weights
+            return RowBlock(number, Phi, residual, signatures, weights)
 
         def look(block: RowBlock, offset: int) -> RowBlock:
             assert spill is not None

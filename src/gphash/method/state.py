@@ -18,6 +18,7 @@ class RowBlock(NamedTuple):
     Phi: Floats  # whitened features, [b, r]
     residual: Floats  # of FITC, [b]
     signatures: Signatures | None  # by which rows are compared with representatives, if there are any
+    weights: Floats | None = None  # how often every row counts, [b]; None if each counts once
 
 
 class Latent(NamedTuple):

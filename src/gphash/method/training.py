@@ -17,8 +17,9 @@ from gphash.arrays import Floats, Signs
 from gphash.data.blocks import ArrayTable, Table
 from gphash.execution.local import BlocksLostError, Executor, row_blocks
 from gphash.execution.spill import Spill
-from gphash.method import gibbs, inducing, inference, metric, partition, selection
+from gphash.method import collapse, gibbs, inducing, inference, metric, partition, selection
 from gphash.method import prior as priors
+from gphash.method.collapse import Tally
 from gphash.method.hashing import HashFunction
 from gphash.method.kernels import KERNELS, Kernel
 from gphash.method.partition import Partition, RowSource
@@ -72,6 +73,7 @@ class Trained(NamedTuple):
     function: HashFunction
     chosen: Chosen
     words: NDArray[np.uint8] | None  # with class labels: the commonest code of every class in training, bits, [c, m]
+    collapse: str | None  # what is wrong with the codes of the training rows, if they have collapsed
     codes: Callable[[], Signs]  # brings the sampled codes of the training rows here, [n, m]; 0 where no pair names one
     sweeps: list[Sweep]
     seconds: dict[str, float]  # by phase
@@ -133,13 +135,14 @@ def train(
             if watch is not None:
                 watch(sweep)
 
-        state, words = _sweep(source, problem, state, start, settings, note, codes)
+        state, tally = _sweep(source, problem, state, start, settings, note, codes)
         clock.lap("sweeps")
     assert state.factor is not None
     function = priors.hash_function(chosen.scaling, prior, state.mean, state.factor)
     clock.lap("hash function")
-    latents = state.latents
-    return Trained(function, chosen, words, lambda: source.codes(latents), sweeps, clock.seconds)
+    latents, words = state.latents, _words(tally, settings.n_bits) if supervision.form == "labels" else None
+    found = collapse.remark(tally, supervision, settings.n_bits)
+    return Trained(function, chosen, words, found, lambda: source.codes(latents), sweeps, clock.seconds)
 
 
 def layout(supervision: Supervision, settings: Settings) -> Partition:
@@ -172,8 +175,10 @@ def _choose(
     order = supervision.order(generator, selection.SAMPLE)  # as in `layout`; what follows is drawn after it
     everything = np.arange(table.n_rows, dtype=np.int64)
     pieces = executor.hold([table.select(everything[rows]) for rows in row_blocks(table.n_rows, READING)])
-    (total,) = executor.sum(lambda piece: (piece.read().sum(axis=0, dtype=np.float64),), pieces)
-    scaled = Scaling(total / table.n_rows, settings.unit_length)
+    centre = _centring(supervision, table.n_rows)
+    shares = [centre[rows] for rows in row_blocks(table.n_rows, READING)]
+    (total,) = executor.sum(lambda piece, share: (share @ piece.read().astype(np.float64),), pieces, shares)
+    scaled = Scaling(total / centre.sum(), settings.unit_length)
     some = order[: min(selection.SAMPLE, parts.n_central)]
     raw, known, seed = partition.read(table, some, executor), supervision.among(some), settings.seed
     sampling = settings.power, settings.n_inducing, seed
@@ -207,6 +212,17 @@ def _choose(
     return Chosen(supervision.kind, scaled, Z, kernel, weight), start
 
 
+def _centring(supervision: Supervision, n_rows: int) -> Floats:
+    """How much every row counts for the centre, [n]; of classes of unequal sizes, the small ones count for more.
+
+    Around the mean of all rows, a class that most rows belong to would itself lie, and its rows point everywhere.
+    """
+    shares = np.ones(n_rows)
+    if isinstance(supervision, Signatures):
+        shares[supervision.known] = supervision[supervision.known].pulls()
+    return shares
+
+
 def _sweep(
     source: RowSource,
     problem: Problem,
@@ -215,8 +231,8 @@ def _sweep(
     settings: Settings,
     note: Callable[[State, Sweep], None],
     codes: Callable[[int], Signs | None] | None,
-) -> tuple[State, NDArray[np.uint8] | None]:
-    """All sweeps, and what is lost on the way made again: the last state, and the words of classes."""
+) -> tuple[State, Tally]:
+    """All sweeps, and what is lost on the way made again: the last state, and how often codes occur."""
     latest, losses, executor = state, 0, source.executor
 
     def remember(state: State, sweep: Sweep) -> None:
@@ -230,7 +246,7 @@ def _sweep(
             problem, latest = source.recovered(problem, latest, start, codes)
             state = inference.run(problem, latest, schedule, executor, remember, settings.solver)
             state = inference.finish(problem, state, executor)
-            return state, _words(problem, state.latents, executor)
+            return state, _tally(problem, state.latents, executor)
         except BlocksLostError as error:
             losses += 1
             if losses > MOST_LOSSES:
@@ -238,24 +254,27 @@ def _sweep(
             warnings.warn(f"{error}; its blocks are made again, and training goes on.", RuntimeWarning, stacklevel=3)
 
 
-def _words(problem: Problem, latents: Sequence[Latent], executor: Executor) -> NDArray[np.uint8] | None:
-    """The commonest code of every class, bits [c, m]; of equally common codes, the smallest."""
-    if problem.supervision.form != "labels":
-        return None
+def _tally(problem: Problem, latents: Sequence[Latent], executor: Executor) -> Tally:
+    """How often codes occur, in all blocks."""
 
-    def count(block: RowBlock, latent: Latent) -> tuple[NDArray[np.uint64], NDArray[np.uint8], Floats]:
-        assert block.signatures is not None
-        groups, _ = gibbs.group(latent.signs, block.signatures)
-        return groups.signatures.masks[:, 0], np.packbits(groups.signs.T > 0, axis=1), groups.counts
+    def count(block: RowBlock, latent: Latent) -> Tally:
+        nothing = Signatures(np.zeros((len(latent.signs), 1), dtype=np.uint64), True)
+        groups, _ = gibbs.group(latent.signs, block.signatures or nothing)
+        return Tally(groups.signatures.masks[:, 0], np.packbits(groups.signs.T > 0, axis=1), groups.counts)
 
     tallies = list(executor.collect(count, problem.rows, latents))
-    classes, codes, counts = (np.concatenate(parts) for parts in zip(*tallies, strict=True))
+    return Tally(*(np.concatenate(parts) for parts in zip(*tallies, strict=True)))
+
+
+def _words(tally: Tally, n_bits: int) -> NDArray[np.uint8]:
+    """The commonest code of every class, bits [c, m]; of equally common codes, the smallest."""
+    classes, codes, counts = tally
     words, word = np.unique(codes, axis=0, return_inverse=True)
     cells, cell = np.unique(classes.astype(np.int64) * len(words) + word.reshape(-1), return_inverse=True)
     owner, word = np.divmod(cells, len(words))
     order = np.lexsort((word, -np.bincount(cell, counts), owner))
-    commonest = word[order][np.searchsorted(owner[order], np.arange(owner[-1] + 1))]
-    return np.unpackbits(words[commonest], axis=1, count=problem.n_bits)
+    commonest = word[order][np.searchsorted(owner[order], np.unique(owner))]
+    return np.unpackbits(words[commonest], axis=1, count=n_bits)
 
 
 class _Clock:

@@ -13,6 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 from gphash.arrays import Floats, Indices
 from gphash.codes import packing
 
+GRAIN = 2.0**-20  # of weights that are added up: sums of its multiples are exact, in whatever order
+NARROW = 0.1  # the largest share of the rows that a tag is on, if all who share it are simply similar
+
 
 class Pairs(NamedTuple):
     """Pairs of rows judged alike or unlike.
@@ -35,12 +38,16 @@ class Signatures:
     masks: NDArray[np.uint64]  # [n, w]: the number of the class, or the set of tags, 64 to a word
     exact: bool  # True for class labels, similar when equal; False for tag sets, similar when they share a tag
     kind: str = ""  # registered name of what the user handed in; see `targets.KINDS`. Files keep it
+    row_weights: Floats | None = None  # how often each row counts, [n], 0 if nothing is known of it; once each if None
+    classes: NDArray[Any] | None = None  # what the user calls the classes, by their numbers, [c]
+    masses: Floats | None = None  # how much every class counts among partners, by their numbers, [c]
 
     complete = True  # it judges any two rows, so a few rows can represent all, and retrieval can be measured by it
 
     def __getitem__(self, rows: Any) -> "Signatures":
         """Signatures of some rows, numbered anew in the order given."""
-        return replace(self, masks=self.masks[rows])
+        weights = None if self.row_weights is None else self.row_weights[rows]
+        return replace(self, masks=self.masks[rows], row_weights=weights)
 
     among = __getitem__
 
@@ -54,9 +61,34 @@ class Signatures:
         """Number of rows."""
         return len(self.masks)
 
+    @property
+    def known(self) -> Indices:
+        """Numbers of the rows that something is known of, and that count."""
+        return np.arange(self.n_rows) if self.row_weights is None else np.flatnonzero(self.row_weights)
+
+    def weighted(self, weights: Floats) -> "Signatures":
+        """The same rows with other weights, [n], in proportion; those that count have a mean of 1."""
+        weights = weights / weights[weights > 0].mean()
+        even = bool((weights == 1).all())
+        return replace(self, row_weights=None if even else weights, masses=_masses(self, weights))
+
+    def pulls(self) -> Floats:
+        """How much every row counts as a partner, [n]; 1 on average.
+
+        A class counts in proportion to the square root of its rows. If every row counted the same, then the small
+        classes would have nothing to say: each row of theirs would flee from the large class, and all to the same code.
+        """
+        own = np.ones(self.n_rows) if self.row_weights is None else self.row_weights
+        if self.masses is not None:
+            numbers = self.masks[:, 0].astype(np.int64)
+            own = own * (self.masses / np.maximum(np.bincount(numbers, own, len(self.masses)), 1e-300))[numbers]
+        return np.asarray(own / own.mean())
+
     def check_teaches(self) -> None:
         """Refuse labels or tags by which all rows are alike, or none."""
-        masks = self.masks
+        if not len(self.known):
+            raise ValueError("y has a label for no row; hashing needs rows of at least 2 classes.")
+        masks = self.masks[self.known]
         if self.exact and (masks == masks[0]).all():
             raise ValueError("y has one class only; hashing needs at least 2 classes to tell apart.")
         if not self.exact and not masks.any():
@@ -66,8 +98,15 @@ class Signatures:
             raise ValueError(f"tag {everywhere[0]} of y is on every row, so all rows are similar; leave it out.")
 
     def order(self, generator: np.random.Generator, n_sample: int) -> Indices:
-        """All rows in random order."""
-        return generator.permutation(self.n_rows).astype(np.int64)
+        """All rows that are known, in random order; of classes, the square roots of their sizes have their turn."""
+        order = generator.permutation(self.known).astype(np.int64)
+        if self.masses is None:
+            return order
+        _, numbers, sizes = np.unique(self.masks[order, 0], return_inverse=True, return_counts=True)
+        by_class = np.argsort(numbers, kind="stable")
+        turn = np.empty(len(order))
+        turn[by_class] = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        return order[np.argsort((turn + generator.random(len(order))) / np.sqrt(sizes)[numbers], kind="stable")]
 
     def hold_out(self, held: NDArray[np.bool_], seed: int) -> tuple[Indices, "Signatures", Indices, "Signatures"]:
         """Rows to learn from and what is known of them, then rows to judge and their judge; `held` marks these, [n]."""
@@ -79,7 +118,8 @@ class Signatures:
 
     def parts(self) -> dict[str, NDArray[Any]]:
         """Everything it holds as arrays, to tell one run from another."""
-        return {"masks": self.masks, "exact": np.asarray(self.exact)}
+        weights = {} if self.row_weights is None else {"row_weights": self.row_weights}
+        return {"masks": self.masks, "exact": np.asarray(self.exact), **weights}
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +134,7 @@ class PairGraph:
 
     form = "pairs"
     complete = False
+    row_weights = None  # rows count as often as pairs name them
 
     @property
     def owners(self) -> Indices:
@@ -104,6 +145,11 @@ class PairGraph:
     def n_rows(self) -> int:
         """Number of rows that the graph spans."""
         return len(self.offsets) - 1
+
+    @property
+    def known(self) -> Indices:
+        """All rows."""
+        return np.arange(self.n_rows)
 
     def check_teaches(self) -> None:
         """Nothing is left to check: `from_pairs` takes only lists with both signs."""
@@ -170,20 +216,43 @@ Supervision = Signatures | PairGraph
 """What is known of which rows are similar, checked and ready to learn from."""
 
 
-def from_labels(y: ArrayLike) -> Signatures:
-    """Signatures of class labels, [n]; two rows are similar when their labels are equal."""
-    _, numbers = np.unique(np.asarray(y), return_inverse=True)
-    return Signatures(numbers.reshape(-1, 1).astype(np.uint64), True, "labels")
+def from_labels(y: ArrayLike, known: NDArray[np.bool_] | None = None) -> Signatures:
+    """Signatures of class labels, [n]; two rows are similar when their labels are equal.
+
+    Rows that are not marked as `known`, [n], have no label and are similar to none.
+    """
+    labels = np.asarray(y).reshape(-1)
+    known = np.ones(len(labels), dtype=bool) if known is None else known
+    classes, numbers = np.unique(labels[known], return_inverse=True)
+    masks = np.uint64(1 << 63) + np.arange(len(labels), dtype=np.uint64)  # to each its own
+    masks[known] = numbers.reshape(-1)
+    return _where_known(Signatures(masks.reshape(-1, 1), True, "labels", classes=classes), known)
 
 
-def from_tags(tags: ArrayLike) -> Signatures:
-    """Signatures of tag sets, a 0/1 matrix [n, c]; rows are similar when they share a tag, an empty row to none."""
+def from_tags(tags: ArrayLike, known: NDArray[np.bool_] | None = None) -> Signatures:
+    """Signatures of tag sets, a 0/1 matrix [n, c]; rows are similar when they share a tag, an empty row to none.
+
+    Nothing is known of rows that are not marked as `known`, [n], while an empty row is known to be like no other.
+    """
     tags = np.asarray(tags)
     if tags.ndim != 2:
         raise ValueError(f"tags y have shape {tags.shape}; give a 0/1 matrix [n_rows, n_tags].")
     if len(odd := tags[~np.isin(tags, (0, 1))]):
         raise ValueError(f"tags y hold {odd.tolist()[0]!r}; give a matrix [n_rows, n_tags] of 0 and 1 only.")
-    return Signatures(packing.words(np.packbits(tags.astype(bool), axis=1)), False, "tags")
+    known = np.ones(len(tags), dtype=bool) if known is None else known
+    return _where_known(Signatures(packing.words(np.packbits(tags.astype(bool), axis=1)), False, "tags"), known)
+
+
+def _where_known(given: Signatures, known: NDArray[np.bool_]) -> Signatures:
+    return given.weighted(known.astype(np.float64)) if known.any() else replace(given, row_weights=np.zeros(len(known)))
+
+
+def _masses(given: Signatures, weights: Floats) -> Floats | None:
+    """Square roots of the numbers of rows in the classes, [c]; None if there are no classes."""
+    if given.classes is None:
+        return None
+    some = weights > 0
+    return np.sqrt(np.bincount(given.masks[some, 0].astype(np.int64), weights[some], len(given.classes)))
 
 
 def class_numbers(signatures: Signatures) -> Indices:

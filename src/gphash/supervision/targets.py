@@ -4,6 +4,7 @@ A kind of supervision turns y into a form that methods can learn from. To add on
 it becomes labels, tags or pairs, and register that in `KINDS` (docs/extending.md has an example).
 """
 
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from numbers import Real
@@ -15,7 +16,7 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import column_or_1d
 
 from gphash.registry import Registry
-from gphash.supervision import similarity
+from gphash.supervision import similarity, weights
 from gphash.supervision.similarity import Pairs, Signatures, Supervision
 
 
@@ -34,9 +35,18 @@ KINDS: Registry[Kind] = Registry(
 
 
 def supervision(
-    y: ArrayLike | Pairs | None, n_rows: int, balance_pairs: bool, method: str, takes: Iterable[str] = ()
+    y: ArrayLike | Pairs | None,
+    n_rows: int,
+    balance_pairs: bool,
+    method: str,
+    takes: Iterable[str] = (),
+    class_weight: Any = None,
+    sample_weight: ArrayLike | None = None,
 ) -> Supervision:
-    """Supervision to learn from: of a form that the method takes (by default any), and one that tells rows apart."""
+    """Supervision to learn from: of a form that the method takes (by default any), and one that tells rows apart.
+
+    Of how many rows nothing is known is said in a warning.
+    """
     takes = tuple(takes) or ("labels", "tags", "pairs")
     learns = f"{method} learns from {kinds(takes)}"
     if y is None:
@@ -44,6 +54,10 @@ def supervision(
     given = _checked(y, n_rows, balance_pairs)
     if given.form not in takes:
         raise ValueError(f"y is {KINDS[given.kind].words}, but {learns}.")
+    if 0 < (n_known := len(given.known)) < n_rows:
+        left = n_rows - n_known
+        warnings.warn(f"left out {left:,} of {n_rows:,} rows, which have no label.", UserWarning, stacklevel=6)
+    given = weights.weigh(given, class_weight, sample_weight)
     given.check_teaches()
     return given
 
@@ -97,21 +111,57 @@ def _array(y: Any, n_rows: int) -> NDArray[Any]:
     return target
 
 
+def unlabelled(y: NDArray[Any]) -> NDArray[np.bool_]:
+    """Where there is no label, in the shape of y: −1 among numbers, a blank among words, None or NaN among either."""
+    if y.dtype.kind == "O":
+        return np.array([_is_missing(one) for one in y.flat], dtype=bool).reshape(y.shape)
+    if y.dtype.kind == "U":
+        return np.asarray(np.char.strip(y) == "")
+    if y.dtype.kind in "if":
+        return np.asarray((y == -1) | (y != y))
+    return np.zeros(y.shape, dtype=bool)
+
+
+def _is_missing(label: Any) -> bool:
+    if isinstance(label, str):
+        return not label.strip()
+    # What is missing in tables is None, NaN, or of a type of its own (pandas.NA).
+    return label is None or type(label).__name__ in ("NAType", "NaTType") or bool(label != label or label == -1)
+
+
 def _labels(y: Any, n_rows: int, balance_pairs: bool) -> Signatures:
-    target = column_or_1d(_array(y, n_rows), warn=True)
+    whole = column_or_1d(_array(y, n_rows), warn=True)
+    known = ~unlabelled(whole)
+    target = whole[known]
     if target.dtype.kind == "f" and not np.isfinite(target).all():
-        row = int(np.flatnonzero(~np.isfinite(target))[0])
-        raise ValueError(f"Input y contains NaN or infinity (row {row}); give one class label per row.")
+        row = int(np.flatnonzero(np.isinf(whole))[0])
+        raise ValueError(f"Input y contains infinity (row {row}); give one class label per row.")
     if target.dtype.kind == "O" and (odd := [label for label in target if not isinstance(label, str | Real)]):
         raise ValueError(f"Unknown label type: y holds {odd[0]!r}; give a word or number per row, or 0/1 tags [n, c].")
     if target.dtype.kind == "O" and len({isinstance(label, str) for label in target}) > 1:
-        raise ValueError("y holds words as well as numbers (or NaN); give labels of one kind.")
+        raise ValueError("y holds words as well as numbers; give labels of one kind.")
+    if not known.any():
+        raise ValueError("y has a label for no row: all are −1, None, NaN or blank; give at least 2 classes.")
     if type_of_target(target, input_name="y").startswith("continuous"):
         fraction = target[target != np.floor(target)][0]
         raise ValueError(f"Unknown label type: y is continuous (it holds {fraction}); give {kinds(KINDS)}.")
-    return similarity.from_labels(target)
+    if not known.all() and whole.dtype.kind in "if" and (target == target[0]).all() and (whole[~known] == -1).all():
+        raise ValueError(
+            f"y has the labels -1 and {target[0]} only, and -1 means that a row has no label, so that one class is "
+            "left; name the classes 0 and 1."
+        )
+    return similarity.from_labels(whole, known)
+
+
+def _tags(y: Any, n_rows: int, balance_pairs: bool) -> Signatures:
+    whole = _array(y, n_rows)
+    # An empty row is known to have no tag; of a row of −1 or NaN, nothing is known.
+    known = np.asarray(~unlabelled(whole).all(axis=1))
+    if not known.any():
+        raise ValueError("tags y are −1, None or NaN in all rows; give some rows tags of 0 and 1.")
+    return similarity.from_tags(np.where(known[:, None], whole, 0), known)
 
 
 LABELS = Kind("class labels [n]", lambda y: True, _labels)
-TAGS = Kind("0/1 tags [n, c]", _is_table, lambda y, n_rows, _: similarity.from_tags(_array(y, n_rows)))
+TAGS = Kind("0/1 tags [n, c]", _is_table, _tags)
 PAIRS = Kind("a list of Pairs", lambda y: isinstance(y, Pairs), similarity.from_pairs)

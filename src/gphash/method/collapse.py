@@ -1,0 +1,62 @@
+"""Whether codes have collapsed, so that they tell fewer rows apart than they should, and what helps."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gphash.arrays import Floats
+from gphash.supervision.similarity import Signatures, Supervision
+
+CROWD = 0.5  # of the rows, at least, has a code that too many share
+EXCESS = 2  # times the share that the largest class or tag explains
+
+
+class Tally(NamedTuple):
+    """How often codes occur, those of rows with different signatures apart."""
+
+    masks: NDArray[np.uint64]  # the first word of the signature; 0 if there is none, [k]
+    codes: NDArray[np.uint8]  # packed, [k, b]
+    counts: Floats  # rows, [k]
+
+
+def remark(tally: Tally, supervision: Supervision, n_bits: int) -> str | None:
+    """What is wrong with the codes of the training rows, and what to do about it; None if nothing is."""
+    words, word = np.unique(tally.codes, axis=0, return_inverse=True)
+    sizes = np.bincount(word.reshape(-1), tally.counts)
+    n_kinds, largest, remedy = _expected(supervision)
+    # As many as random codes would have: with few bits, some of them meet.
+    n_codes = 2.0 ** min(n_bits, 60)
+    wanted = round(-n_codes * np.expm1(n_kinds * np.log1p(-1 / n_codes)))
+    bits = np.unpackbits(words, axis=1, count=n_bits)
+    n_different = len(np.unique(bits ^ bits[:1], axis=1).T) - bool((bits == bits[:1]).all(axis=0).any())
+    possible = min(n_bits, 2.0 ** (n_kinds - 1) - 1) if n_kinds < n_bits else n_bits
+    crowd = sizes.max() / sizes.sum()
+    if len(words) < wanted:
+        found = f"the training rows have {len(words)} different codes for {_named(supervision, n_kinds)}"
+    elif crowd > max(CROWD, EXCESS * largest):
+        found = f"{crowd:.0%} of the training rows have the same code"
+    elif 2 * n_different < possible:
+        found = f"of {n_bits} bits, {n_different} tell different things, and the others repeat them or never change"
+        remedy = f"give fewer bits, such as n_bits={max(n_different, 1)}, or {remedy}"
+    else:
+        return None
+    return f"codes have collapsed: {found}. To help, {remedy}."
+
+
+def _named(supervision: Supervision, n_kinds: float) -> str:
+    return f"{n_kinds:.0f} {'classes' if supervision.form == 'labels' else 'tags'}"
+
+
+def _expected(supervision: Supervision) -> tuple[float, float, str]:
+    """How many kinds of rows there are, which share of the rows the largest explains, and what helps."""
+    if not isinstance(supervision, Signatures):
+        return 2, 0.8, "give more pairs, or pairs of both signs for more of the rows"
+    known = supervision[supervision.known]
+    if known.exact:
+        sizes = np.unique(known.masks[:, 0], return_counts=True)[1]
+        remedy = 'give class_weight="balanced", more rows of small classes, or more bits'
+        return len(sizes), float(sizes.max() / sizes.sum()), remedy
+    tags = np.unpackbits(known.masks.view(np.uint8), axis=1).mean(axis=0)
+    kinds = min(int(np.count_nonzero(tags)), len(np.unique(known.masks, axis=0)))
+    return kinds, float(tags.max()), f"leave out the tag that is on {tags.max():.0%} of the rows, or give more bits"
