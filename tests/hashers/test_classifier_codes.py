@@ -9,10 +9,10 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import gphash
 from gphash.execution.local import SerialExecutor
-from gphash.functions import posteriors
 from gphash.hashers import ClassifierCodes, HadamardRidge, classifier_codes
 from gphash.hashers.classifier_codes import Quantiser
 from gphash.hashers.kernel_methods import Teaching
+from gphash.method import posteriors
 from gphash.supervision import similarity
 from tests import digits
 

@@ -48,7 +48,7 @@ FORMS: Registry[Any] = Registry(
     "form",
     {
         "kernel": "gphash.method.hashing:HashFunction",
-        "posteriors": "gphash.functions.posteriors:PosteriorFunction",
+        "posteriors": "gphash.method.posteriors:PosteriorFunction",
         "linear": "gphash.functions.projections:LinearFunction",
         "sinusoids": "gphash.functions.projections:SinusoidFunction",
         "trees": "gphash.functions.trees:TreesFunction",

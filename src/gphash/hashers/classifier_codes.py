@@ -28,12 +28,11 @@ import scipy.optimize
 
 from gphash.arrays import Floats
 from gphash.execution.local import Executor
-from gphash.functions import posteriors
-from gphash.functions.posteriors import PosteriorFunction
 from gphash.hashers.kernel_methods import Teaching, best, known_mean
 from gphash.hashers.projection_methods import principal_components, rotation
 from gphash.hashers.ridge_methods import Ridge, RidgeHasher
-from gphash.method import scaling, selection, words
+from gphash.method import posteriors, scaling, selection, words
+from gphash.method.posteriors import PosteriorFunction
 from gphash.schema import Number, Rule, Text
 from gphash.supervision import similarity
 

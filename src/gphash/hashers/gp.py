@@ -25,6 +25,7 @@ from gphash.method import inducing, training
 from gphash.method.hashing import HashFunction
 from gphash.method.inference import SOLVERS
 from gphash.method.kernels import KERNELS
+from gphash.method.posteriors import PosteriorFunction
 from gphash.method.state import Sweep
 from gphash.method.training import Settings
 from gphash.schema import Each, FaultError, Named, Number, Rule
@@ -44,6 +45,10 @@ class GPHasher(Hasher):
 
     Parameters
     ----------
+    codes : {"posterior", "sampled"}
+        "posterior": functions learn to tell classes or tags apart, and a bit is what their probabilities make more
+        probable, for words that retrieve well. "sampled" is the paper: every bit has a function of its own, and codes
+        are sampled together with it. Pair lists are always learned by sampling.
     n_inducing : int
         Number of inducing inputs, r. More are more accurate; training time grows with r², encoding time with r.
     inducing : {"kmeans", "random"}
@@ -125,6 +130,7 @@ class GPHasher(Hasher):
         "seconds_": Named(Number(0)),
     }
 
+    codes: str = validation.one_of("posterior", "sampled")
     n_inducing: int = validation.whole(1000)
     inducing: str = validation.one_of(*inducing.CHOICES)
     solver: str = validation.one_of(*SOLVERS)
@@ -144,7 +150,7 @@ class GPHasher(Hasher):
     block_size: int = validation.whole(2048)
     memory_limit: float | str = validation.positive_or_auto("auto", 1, 1e18)
 
-    hash_function_: HashFunction = field(init=False)
+    hash_function_: HashFunction | PosteriorFunction = field(init=False)
 
     def check_parameters(self) -> None:
         """Refuse bad parameters, without any rows; `fit` does so first."""
@@ -187,7 +193,8 @@ class GPHasher(Hasher):
                 keeper = checkpoints.Keeper(path, mark, None if executor is None else workers)
                 if path.exists():
                     sizes = [len(rows) for rows in training.layout(supervision, settings).blocks]
-                    resumed = checkpoints.load(path, mark, settings, table.n_features, sizes)
+                    width = training.n_columns(supervision, settings)
+                    resumed = checkpoints.load(path, mark, settings, table.n_features, width, sizes)
             trained = _train(table, supervision, settings, workers, callback, keeper, resumed)
         learned: dict[str, Any] = {
             "hash_function_": trained.function,
@@ -251,6 +258,7 @@ class GPHasher(Hasher):
         limit = _machine_memory() / 2 if self.memory_limit == "auto" else float(self.memory_limit)
         return Settings(
             **given,
+            codes=self.codes,
             inducing=self.inducing,
             solver=self.solver,
             unit_length=self.scaling == "unit",

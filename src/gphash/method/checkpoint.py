@@ -198,8 +198,8 @@ def save(path: Path, run: str, checkpoint: Checkpoint) -> None:
     container.write(path, KIND, meta, arrays)
 
 
-def load(path: Path, run: str, settings: Settings, n_features: int, blocks: list[int]) -> Checkpoint:
-    """Read the checkpoint of a run, with rows as wide as that, and blocks of so many rows."""
+def load(path: Path, run: str, settings: Settings, n_features: int, n_columns: int, blocks: list[int]) -> Checkpoint:
+    """Read the checkpoint of a run, with rows as wide as that, so many functions, and blocks of so many rows."""
     stored = container.read(path, KIND)
     if stored.meta.get("run") != run:
         raise ValueError(
@@ -207,7 +207,7 @@ def load(path: Path, run: str, settings: Settings, n_features: int, blocks: list
             "remove the file or name another one."
         )
     with schema.reading(path, "remove the file, and training starts from the beginning"):
-        sizes = {"bits": settings.n_bits, "features": n_features, "rows": sum(blocks)}
+        sizes = {"bits": n_columns, "features": n_features, "rows": sum(blocks)}
         schema.check(SCHEMA, stored.meta, stored.arrays, sizes)
         checkpoint = _restore(stored.meta, stored.arrays, blocks)
         _check(checkpoint, settings, sum(blocks))
@@ -228,8 +228,8 @@ def _check(checkpoint: Checkpoint, settings: Settings, n_rows: int) -> None:
             raise FaultError(f"the field {name!r} is {value!r}, and the run has {getattr(settings, name)!r}")
     if [sweep.number for sweep in sweeps] != list(range(1, len(sweeps) + 1)):
         raise FaultError("its sweeps are not numbered one after another")
-    if (start is None) != (len(sweeps) > 0) or (len(sweeps) > 0 and state is None):
-        raise FaultError("it has a start after its first sweep, or no start before it")
+    if (start is not None and len(sweeps) > 0) or (len(sweeps) > 0 and state is None):
+        raise FaultError("it has a start after its first sweep, or no state")
     if start is not None:
         if len(start.signs) > n_rows or not start.signs.all():
             raise FaultError("the array 'start_signs' has more rows than the run, or holds 0")

@@ -90,8 +90,11 @@ class HashFunction:
 
     def margins(self, X: Floats, n_jobs: int | None = 1) -> Floats:
         """Predictive means of the latent functions, [n, m]; their signs are the bits."""
-        (mean,) = _by_tiles(lambda rows: _mean(self, rows)[:1], X, n_jobs)
-        return _resolve(self, X, mean)
+        return _resolve(self, X, self.means(X, n_jobs))
+
+    def means(self, X: Floats, n_jobs: int | None = 1) -> Floats:
+        """The same to float32's precision: `doubt` says where that does not tell the sign."""
+        return _by_tiles(lambda rows: _mean(self, rows)[:1], X, n_jobs)[0]
 
     @property
     def has_probabilities(self) -> bool:
@@ -145,6 +148,11 @@ class HashFunction:
     def restore(cls, meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
         """Hash function from its content; a FaultError says what is wrong with that."""
         schema.check(SCHEMA, meta, arrays)
+        return cls.assemble(meta, arrays)
+
+    @classmethod
+    def assemble(cls, meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
+        """The same from content that has been checked."""
         scaled = scaling.restore(meta["unit_length"], arrays, arrays["Z"].shape[1])
         about, columns = meta["uncertainty"], arrays.get("uncertainty")
         if (about is None) != (columns is None):

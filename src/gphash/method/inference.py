@@ -200,6 +200,18 @@ def finish(problem: Problem, state: State, executor: Executor) -> State:
     return state._replace(drift=0.0, mean=_solve(problem, state, FINISH_STEPS, FINISH_TOLERANCE, executor))
 
 
+def left_out_means(problem: Problem, state: State, executor: Executor) -> Floats:
+    """Leave-one-out means of the latent values of the rows of central blocks, [s, m]."""
+    mean, n = state.mean.astype(np.float32), problem.n_central
+
+    def means(block: RowBlock, latent: Latent) -> Floats:
+        assert latent.shared is not None
+        gamma = _scores(block, latent, mean)[1]
+        return np.asarray(gamma * np.sqrt(1 + block.residual + latent.shared.cavity)[:, None])
+
+    return np.concatenate(list(executor.collect(means, problem.rows[:n], state.latents[:n])))
+
+
 def recover(block: RowBlock, signs: Signs | None, mean: Floats, factor: Factor) -> Latent:
     """Codes (if not given, signs of the posterior means) and sites of a row block that were lost.
 

@@ -53,6 +53,7 @@ class RowSource(NamedTuple):
     central: Sequence[Piece]  # raw rows that stand apart, in blocks
     scaling: Scaling
     prior: Prior
+    answers: Signs | None = None  # of all rows of the table to fixed questions, [n, q]; None if codes are sampled
 
     def problem(self, table: Floats, seed: int, spill: Spill | None) -> Problem:
         """All row blocks, with everything that stays the same; Phi is written to the spill file, if there is one."""
@@ -65,9 +66,14 @@ class RowSource(NamedTuple):
         lost = self.executor.lost(problem.rows)
         return problem._replace(rows=_renewed(problem.rows, lost, self._rows(lost, None))) if lost else problem
 
-    def first_state(self, problem: Problem, start: Start) -> State:
-        """State before the first sweep, from the start's own codes for its sample, else predicted bits."""
-        function, blocks = start.function, self.partition.blocks
+    def first_state(self, problem: Problem, start: Start | None) -> State:
+        """State before the first sweep: from answers, else the start's own codes for its sample and predicted bits."""
+        blocks = self.partition.blocks
+        if self.answers is not None:
+            fixed = [self.answers[rows] for rows in blocks]
+            return inference.init(problem, fixed, self.executor)._replace(frozen=True)
+        assert start is not None
+        function = start.function
         pieces = self._pieces(range(len(blocks)))
         predictions = self.executor.map(lambda piece: hashing.predict(function, piece.read()), pieces)
         number = np.full(self.table.n_rows, -1)  # of every row, in the sample
@@ -93,16 +99,17 @@ class RowSource(NamedTuple):
         if not lost:
             return problem, state
         if state.factor is None:
-            assert start is not None
             return problem, self.first_state(problem, start)
         mean, factor = state.mean, triangular.light(state.factor)
+        blocks, answers = self.partition.blocks, self.answers
+        known = [None if answers is None else answers[blocks[place]] for place in lost]
 
-        def recover(block: RowBlock) -> tuple[Latent, tuple[Floats]]:
-            kept = None if codes is None else codes(block.number)
+        def recover(block: RowBlock, fixed: Signs | None) -> tuple[Latent, tuple[Floats]]:
+            kept = fixed if fixed is not None or codes is None else codes(block.number)
             signs = None if kept is None or len(kept) != len(block.residual) else kept
             return inference.recover(block, signs, mean, factor), (np.array(float(signs is None)),)
 
-        made, (unknown,) = executor.map_and_sum(recover, [problem.rows[place] for place in lost])
+        made, (unknown,) = executor.map_and_sum(recover, [problem.rows[place] for place in lost], known)
         latents = _renewed(state.latents or [None] * n_blocks, lost, made)
         state = state._replace(latents=latents, finished=False, finishing=0, calm=False)
         if unknown:

@@ -23,6 +23,7 @@ from gphash.method.hashing import HashFunction
 from gphash.method.kernels import Kernel
 from gphash.method.scaling import Scaling
 from gphash.method.state import Problem, RowBlock, Schedule
+from gphash.supervision import similarity
 from gphash.supervision.similarity import Signatures, Supervision
 
 SAMPLE = 2000
@@ -96,23 +97,34 @@ def choose_kernel(
     kind: type[Kernel],
     length_scale: float | None,
     signal_scale: float | None,
+    signs: Signs | None,
     executor: Executor,
 ) -> Kernel:
-    """The kernel of a kind with the best leave-one-out score for one and the same codes; what is given is kept."""
+    """The kernel of a kind with the best leave-one-out score for one and the same codes; what is given is kept.
+
+    Without codes, words are spelled, or for pairs a start is trained.
+    """
     distance = kernels.median_distance(sample.X)
     lengths = (length_scale,) if length_scale else tuple(distance * factor for factor in kind.LENGTH_SCALES)
     signals = (signal_scale,) if signal_scale else SIGNAL_SCALES
-    candidates = [kind(length, signal) for length in lengths for signal in signals]
-    if len(candidates) == 1:
-        return candidates[0]
-    middle = kind(length_scale or distance, signal_scale or SIGNAL_SCALES[1])
-    if isinstance(sample.supervision, Signatures):
+    middle = kind(length_scale or distance, signal_scale or SIGNAL_SCALES[2])
+    if length_scale and signal_scale:
+        return middle
+    if signs is None and isinstance(sample.supervision, Signatures):
         ballots, n_bits = words.votes(sample.supervision), table.shape[1] // 2 - 1
         signs = words.spell(ballots, words.hadamard(ballots.shape[1], n_bits, np.random.default_rng(seed)))
-    else:
+    elif signs is None:
         signs = train_sample(sample, middle, table, seed).signs
-    scores = executor.collect(lambda kernel: train_sample(sample, kernel, table, seed, signs, True).score, candidates)
-    return smoothest(candidates, list(scores), sample.supervision.row_weights)
+
+    def best(candidates: list[Kernel]) -> Kernel:
+        found = executor.collect(
+            lambda kernel: train_sample(sample, kernel, table, seed, signs, True).score, candidates
+        )
+        return smoothest(candidates, list(found), sample.supervision.row_weights)
+
+    # One after the other: a ridge of good pairs runs across the grid, and where on it hardly matters.
+    length = best([kind(length, middle.signal_scale) for length in lengths]).length_scale
+    return best([kind(length, signal) for signal in signals])
 
 
 def smoothest(candidates: list[Kernel], scores: list[float], weights: Floats | None) -> Kernel:
@@ -134,7 +146,9 @@ def first_codes(
     if not isinstance(sample.supervision, Signatures):
         return None
     signatures, found = sample.supervision, words.smoother(priors.build(kernel, sample.Z, sample.power), sample.X)
-    searches = executor.collect(lambda one: words.search(found, signatures, n_bits, one), _seeds(seed, n_starts))
+    judge, scores = signatures[: words.JUDGED], words.left_out(found, words.votes(signatures))[: words.JUDGED]
+    alike = similarity.alike(judge, judge)
+    searches = executor.collect(lambda one: words.search(scores, alike, n_bits, one), seeds(seed, n_starts))
     best, _ = max(searches, key=lambda search: search[1])
     return words.spell(words.votes(signatures), best)
 
@@ -145,11 +159,12 @@ def best_start(
     """A start from first codes, or the one with the best leave-one-out score out of several random ones."""
     if first is not None:
         return train_sample(sample, kernel, table, seed, first)
-    starts = executor.collect(lambda one: train_sample(sample, kernel, table, one), _seeds(seed, n_starts))
+    starts = executor.collect(lambda one: train_sample(sample, kernel, table, one), seeds(seed, n_starts))
     return max(starts, key=lambda start: start.score)
 
 
-def _seeds(seed: int, n_starts: int) -> list[int]:
+def seeds(seed: int, n_starts: int) -> list[int]:
+    """A seed for every start."""
     return [int(np.random.SeedSequence([seed, 1, start]).generate_state(1)[0]) for start in range(n_starts)]
 
 

@@ -17,15 +17,16 @@ from gphash.arrays import Floats, Signs
 from gphash.data.blocks import ArrayTable, Table
 from gphash.execution.local import BlocksLostError, Executor, row_blocks
 from gphash.execution.spill import Spill
-from gphash.method import collapse, gibbs, inducing, inference, metric, partition, selection
+from gphash.method import collapse, decoding, gibbs, inducing, inference, metric, partition, selection
 from gphash.method import prior as priors
 from gphash.method.collapse import Tally
 from gphash.method.hashing import HashFunction
 from gphash.method.kernels import KERNELS, Kernel
 from gphash.method.partition import Partition, RowSource
+from gphash.method.posteriors import PosteriorFunction
 from gphash.method.scaling import Scaling
 from gphash.method.selection import Start
-from gphash.method.state import Latent, Problem, RowBlock, Schedule, State, Sweep
+from gphash.method.state import Latent, Problem, Schedule, State, Sweep
 from gphash.supervision.similarity import Signatures, Supervision
 
 R = TypeVar("R")
@@ -38,6 +39,7 @@ class Settings(NamedTuple):
     """What the user decides, as `GPHasher` explains it; None lets training choose."""
 
     n_bits: int
+    codes: str = "posterior"
     n_inducing: int = 1000
     inducing: str = "kmeans"
     solver: str = "shared"
@@ -70,7 +72,7 @@ class Chosen(NamedTuple):
 class Trained(NamedTuple):
     """Outcome of training."""
 
-    function: HashFunction
+    function: HashFunction | PosteriorFunction
     chosen: Chosen
     words: NDArray[np.uint8] | None  # with class labels: the commonest code of every class in training, bits, [c, m]
     collapse: str | None  # what is wrong with the codes of the training rows, if they have collapsed
@@ -115,17 +117,17 @@ def train(
     here, all_here = ArrayTable(central), np.arange(len(central))
     apart = [here.select(all_here[rows]) for rows in row_blocks(len(central), settings.block_size)]
     prior = priors.build(chosen.kernel, chosen.Z, settings.power)
-    source = RowSource(table, supervision, executor, parts, apart, chosen.scaling, prior)
+    answers = _answers(supervision, settings)
+    source = RowSource(table, supervision, executor, parts, apart, chosen.scaling, prior, answers)
     fits = len(parts.order) * len(chosen.Z) * 4 <= settings.memory_limit
     storage: AbstractContextManager[Spill | None] = nullcontext() if fits else Spill()
     with storage as spill:
-        pair_table = gibbs.pair_table(settings.n_bits, settings.similarity_scale, chosen.pair_weight)
+        width = settings.n_bits if answers is None else answers.shape[1]
+        pair_table = gibbs.pair_table(width, settings.similarity_scale, chosen.pair_weight)
         problem = _persist(lambda: source.problem(pair_table, settings.seed, spill))
         clock.lap("features")
         if state is None:
-            assert start is not None
-            first = start
-            state = _persist(lambda: source.first_state(source.mended(problem), first))
+            state = _persist(lambda: source.first_state(source.mended(problem), start))
             keep(Checkpoint(chosen, start, state, [*sweeps]))
             clock.lap("first codes")
 
@@ -135,14 +137,41 @@ def train(
             if watch is not None:
                 watch(sweep)
 
-        state, tally = _sweep(source, problem, state, start, settings, note, codes)
+        state, (means, tally) = _sweep(source, problem, state, start, settings, note, codes)
         clock.lap("sweeps")
     assert state.factor is not None
-    function = priors.hash_function(chosen.scaling, prior, state.mean, state.factor)
+    machine = priors.hash_function(chosen.scaling, prior, state.mean, state.factor)
+    function: HashFunction | PosteriorFunction = machine
+    latents = state.latents
+
+    def trained_codes() -> Signs:
+        return source.codes(latents)
+
+    if means is not None and isinstance(supervision, Signatures):
+        some = supervision[parts.order[: parts.n_central]]
+        starts = selection.seeds(settings.seed, settings.n_starts)
+        function = decoding.learn(means, some, supervision, settings.n_bits, starts, machine, executor)
+        known, signs = supervision.known, np.zeros((supervision.n_rows, settings.n_bits), np.int8)
+        signs[known] = decoding.spell(function, supervision[known], supervision)
+        tally = _count(signs[known], supervision[known])
+        trained_codes = signs.copy
     clock.lap("hash function")
-    latents, words = state.latents, _words(tally, settings.n_bits) if supervision.form == "labels" else None
+    words = _words(tally, settings.n_bits) if supervision.form == "labels" else None
     found = collapse.remark(tally, supervision, settings.n_bits)
-    return Trained(function, chosen, words, found, lambda: source.codes(latents), sweeps, clock.seconds)
+    return Trained(function, chosen, words, found, trained_codes, sweeps, clock.seconds)
+
+
+def _answers(supervision: Supervision, settings: Settings) -> Signs | None:
+    """True answers of all rows to the questions that functions learn, [n, q]; None if codes are sampled."""
+    if settings.codes == "sampled" or not isinstance(supervision, Signatures):
+        return None
+    return decoding.questions(supervision, settings.seed)
+
+
+def n_columns(supervision: Supervision, settings: Settings) -> int:
+    """How many latent functions are learned."""
+    answers = _answers(supervision, settings)
+    return settings.n_bits if answers is None else answers.shape[1]
 
 
 def layout(supervision: Supervision, settings: Settings) -> Partition:
@@ -169,7 +198,7 @@ def _persist(work: Callable[[], R]) -> R:
 
 def _choose(
     table: Table, supervision: Supervision, settings: Settings, parts: Partition, executor: Executor, clock: "_Clock"
-) -> tuple[Chosen, Start]:
+) -> tuple[Chosen, Start | None]:
     """Scaling, inducing inputs, and on a sample of the rows: kernel, pair weight and start."""
     generator = np.random.default_rng(settings.seed)
     order = supervision.order(generator, selection.SAMPLE)  # as in `layout`; what follows is drawn after it
@@ -191,17 +220,22 @@ def _choose(
 
     weight = 1.0 if settings.pair_weight is None else settings.pair_weight
     asked = KERNELS.find(settings.kernel), settings.length_scale, settings.signal_scale
-    few_bits = table_of(weight, min(settings.n_bits, selection.KERNEL_BITS))
-    kernel = selection.choose_kernel(sample, few_bits, seed, *asked, executor)
+    answers = _answers(supervision, settings)
+    few = None if answers is None else answers[some]
+    width = min(settings.n_bits, selection.KERNEL_BITS) if few is None else few.shape[1]
+    choosing = table_of(weight, width), seed, *asked, few, executor
+    kernel = selection.choose_kernel(sample, *choosing)
     clock.lap("hyper-parameters")
     if settings.metric and isinstance(supervision, Signatures):
         plain = metric.Plain(scaled, kernel, sample.Z, settings.power)
         if (found := metric.learn(table, order, supervision, plain, seed, executor)) is not None:
             scaled, sample = found, selection.sample(raw, known, found, *sampling)
-            kernel = selection.choose_kernel(sample, few_bits, seed, *asked, executor)
+            kernel = selection.choose_kernel(sample, *choosing)
     clock.lap("metric")
     Z = inducing.choose(table, scaled, settings.n_inducing, settings.inducing, generator, executor)
     clock.lap("inducing inputs")
+    if answers is not None:
+        return Chosen(supervision.kind, scaled, Z, kernel, weight), None
     first = selection.first_codes(sample, kernel, settings.n_bits, seed, settings.n_starts, executor)
     begin = seed, settings.n_starts, first, executor
     if settings.pair_weight is None:
@@ -231,8 +265,11 @@ def _sweep(
     settings: Settings,
     note: Callable[[State, Sweep], None],
     codes: Callable[[int], Signs | None] | None,
-) -> tuple[State, Tally]:
-    """All sweeps, and what is lost on the way made again: the last state, and how often codes occur."""
+) -> tuple[State, tuple[Floats | None, Tally]]:
+    """All sweeps, and what is lost on the way made again: the last state, and how often codes occur.
+
+    With fixed questions, leave-one-out answers come with it.
+    """
     latest, losses, executor = state, 0, source.executor
 
     def remember(state: State, sweep: Sweep) -> None:
@@ -246,7 +283,8 @@ def _sweep(
             problem, latest = source.recovered(problem, latest, start, codes)
             state = inference.run(problem, latest, schedule, executor, remember, settings.solver)
             state = inference.finish(problem, state, executor)
-            return state, _tally(problem, state.latents, executor)
+            answered = None if source.answers is None else inference.left_out_means(problem, state, executor)
+            return state, (answered, _tally(problem, state.latents, executor))
         except BlocksLostError as error:
             losses += 1
             if losses > MOST_LOSSES:
@@ -256,14 +294,17 @@ def _sweep(
 
 def _tally(problem: Problem, latents: Sequence[Latent], executor: Executor) -> Tally:
     """How often codes occur, in all blocks."""
-
-    def count(block: RowBlock, latent: Latent) -> Tally:
-        nothing = Signatures(np.zeros((len(latent.signs), 1), dtype=np.uint64), True)
-        groups, _ = gibbs.group(latent.signs, block.signatures or nothing)
-        return Tally(groups.signatures.masks[:, 0], np.packbits(groups.signs.T > 0, axis=1), groups.counts)
-
-    tallies = list(executor.collect(count, problem.rows, latents))
+    tallies = list(
+        executor.collect(lambda block, latent: _count(latent.signs, block.signatures), problem.rows, latents)
+    )
     return Tally(*(np.concatenate(parts) for parts in zip(*tallies, strict=True)))
+
+
+def _count(signs: Signs, signatures: Signatures | None) -> Tally:
+    """How often codes occur among some rows."""
+    nothing = Signatures(np.zeros((len(signs), 1), dtype=np.uint64), True)
+    groups, _ = gibbs.group(signs, signatures or nothing)
+    return Tally(groups.signatures.masks[:, 0], np.packbits(groups.signs.T > 0, axis=1), groups.counts)
 
 
 def _words(tally: Tally, n_bits: int) -> NDArray[np.uint8]:

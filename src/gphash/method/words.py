@@ -1,24 +1,24 @@
-"""Code words: the codes that classes or sets of tags begin with, found by retrieval among rows that predict each other.
+"""Code words: the codes that classes or sets of tags have, chosen by the retrieval that they promise on unseen rows.
 
 A word is a row of W ∈ {−1, 1}^{c × m}, one for each of c classes or tags; the code of a row is its class's word, or
-the vote of its tags. Least squares on the whitened features with EP's first sites (τ = ½) predicts any column t of
-such codes at rows that are left out, in closed form,
+the vote of its tags. Bits that unseen rows would have are signs of scores times words. The scores are how probable a
+classifier finds the classes of rows that it was not taught, or what least squares on the whitened features, with EP's
+first sites (τ = ½), predicts at rows that are left out, in closed form:
 
-    S = Phi (I + Phiᵀ diag(τ) Phi)⁻¹ Phiᵀ diag(τ),   f = (S t − diag(S) t) / (1 − diag(S)),
+    S = Phi (I + Phiᵀ diag(τ) Phi)⁻¹ Phiᵀ diag(τ),   f = (S t − diag(S) t) / (1 − diag(S))
 
-so that the retrieval which a set of words would have on unseen rows costs one product. Words begin as rows of a
-Hadamard matrix, far from each other; changes of one column at a time are kept when they raise the mean average
-precision of the predicted codes among rows of the sample. What is hard to tell apart gets words that differ little,
-and no bit is spent on what cannot be predicted.
+Words begin as rows of a Hadamard matrix, far from each other. Changes of one column at a time are kept when they raise
+the mean average precision among rows of a sample. What is hard to tell apart gets words that differ little, and no bit
+is spent on what cannot be predicted.
 """
 
 import math
-from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg
+from numpy.typing import NDArray
 
 from gphash.arrays import Floats, Signs
 from gphash.compiled import jit
@@ -101,21 +101,23 @@ def hadamard(n_words: int, n_bits: int, generator: np.random.Generator) -> Signs
 
 
 def search(
-    found: Smoother, signatures: Signatures, n_bits: int, seed: int, n_proposals: int = PROPOSALS
+    scores: Floats, alike: NDArray[np.bool_], n_bits: int, seed: int, n_proposals: int = PROPOSALS
 ) -> tuple[Signs, float]:
-    """Words for the classes or tags of a sample, [c, m], and the retrieval that they promise."""
-    generator = np.random.default_rng([seed, 21])
-    ballots = votes(signatures)
-    words = hadamard(ballots.shape[1], n_bits, generator)
-    judge = signatures[:JUDGED]
-    predict = _prediction(found, ballots, signatures.exact)
-    tally = Tally(np.stack([predict(column) for column in words.T], axis=1), similarity.alike(judge, judge))
+    """Words for classes or tags, [c, m], and the retrieval that they promise.
+
+    Bits of the judged rows are the signs of their scores, [s, c], times the words; `alike` says which are similar.
+    """
+    generator, scores = np.random.default_rng([seed, 21]), np.asarray(scores, np.float32)
+    words = hadamard(scores.shape[1], n_bits, generator)
+
+    def bits(columns: Signs) -> Signs:
+        return np.where(scores @ columns.astype(np.float32) >= 0, 1, -1).astype(np.int8)
+
+    tally = Tally(bits(words), alike)
     for _ in range(n_proposals):
         bit = int(generator.integers(n_bits))
         column = _proposal(words[:, bit], generator)
-        if _is_taken(words, bit, column):
-            continue
-        if tally.take_if_better(bit, predict(column)):
+        if not _is_taken(words, bit, column) and tally.take_if_better(bit, bits(column)):
             words[:, bit] = column
     return _distinct(words, generator), tally.quality
 
@@ -128,21 +130,6 @@ def _distinct(words: Signs, generator: np.random.Generator) -> Signs:
                 break
             words[:, bit] = np.where(generator.random(len(words)) < 0.5, -1, 1)
     return words
-
-
-def _prediction(found: Smoother, ballots: Floats, exact: bool) -> Callable[[Signs], Signs]:
-    """What gives the signs that rows without their own codes predict of the judged rows, [j], from a column, [c]."""
-    # A row of one class has one entry of the column for its code: predictions are linear in the column.
-    shares = left_out(found, (ballots > 0).astype(np.float32))[:JUDGED] if exact else None
-
-    def predict(column: Signs) -> Signs:
-        if shares is None:
-            predicted = left_out(found, spell(ballots, column[:, None])[:, 0].astype(np.float32))[:JUDGED]
-        else:
-            predicted = shares @ column.astype(np.float32)
-        return np.where(predicted >= 0, 1, -1).astype(np.int8)
-
-    return predict
 
 
 def _proposal(column: Signs, generator: np.random.Generator) -> Signs:

@@ -1,0 +1,165 @@
+"""From Gaussian processes that tell classes or tags apart to bits: questions, a read-out of answers, and words.
+
+Every latent function answers a question about a row: does it have this class, this tag? (With very many classes, the
+questions are about groups of them, by Hadamard words.) Leave-one-out means of the answers, which EP gives away, teach
+a logistic read-out to tell how probable every class is,
+
+    P(c | x) = softmax(f(x) A + b),   for tags a logistic function each,
+
+and words are searched for whose most probable bits retrieve best among the same rows. Nothing has to be held out.
+The read-out is linear in f(x) = k(x, Z) w, so that the weights of the logits are w A: encoding costs no more.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gphash.arrays import Floats, Signs
+from gphash.execution.local import Executor
+from gphash.method import posteriors, words
+from gphash.method.hashing import HashFunction
+from gphash.method.posteriors import PosteriorFunction
+from gphash.supervision import similarity
+from gphash.supervision.similarity import Signatures
+
+MOST_QUESTIONS = 128
+RIDGES = (1.0, 10.0, 100.0)  # penalties on the weights of the read-out
+STEPS = 200  # of its solver
+BROAD = 1 / 3  # of the rows; to share nothing but a tag on more of them tells nothing
+
+
+class ReadOut(NamedTuple):
+    """Logits of classes or tags from answers."""
+
+    weights: Floats  # A, [q, c]
+    bias: Floats  # b, [c]
+
+
+def questions(signatures: Signatures, seed: int) -> Signs:
+    """True answers ±1 of all rows, [n, q]; those of rows without a label mean nothing."""
+    known = signatures.known
+    told = 2 * truth(signatures[known], signatures).astype(np.int8) - 1
+    if told.shape[1] > MOST_QUESTIONS:
+        grouping = words.hadamard(told.shape[1], MOST_QUESTIONS, np.random.default_rng([seed, 41]))
+        told = words.spell(words.votes(signatures[known]), grouping)
+    answers = np.full((signatures.n_rows, told.shape[1]), -1, dtype=np.int8)
+    answers[known] = told
+    return answers
+
+
+def truth(some: Signatures, whole: Signatures) -> NDArray[np.bool_]:
+    """Which classes or tags of all rows some rows have, [s, c]."""
+    if whole.exact:
+        names = np.unique(whole.masks[whole.known, 0])
+        return np.asarray(some.masks[:, :1] == names)
+    bits = (np.unpackbits(rows.masks.view(np.uint8), axis=1) for rows in (some, whole))
+    own, everyone = bits
+    return np.asarray(own[:, everyone.any(axis=0)] == 1)
+
+
+def learn(
+    answers: Floats,
+    signatures: Signatures,
+    whole: Signatures,
+    n_bits: int,
+    seeds: Sequence[int],
+    machine: HashFunction,
+    executor: Executor,
+) -> PosteriorFunction:
+    """The hash function from leave-one-out answers of some rows, [s, q], and the machine that answers.
+
+    `signatures` are of these rows, and `whole` of all: what is rare among these is as probable as it is among all.
+    """
+    told, exclusive = truth(signatures, whole).astype(np.float64), signatures.exact
+    found = read_out(answers, told, exclusive, importance(signatures, whole))
+    chances = np.exp(posteriors.log_posteriors(answers @ found.weights + found.bias, exclusive))
+    weights, centre = (np.ones(told.shape[1]), np.zeros(told.shape[1])) if exclusive else _votes(told)
+    judge = narrow(signatures[: words.JUDGED])
+    scores = ((chances[: words.JUDGED] - centre) * weights).astype(np.float32)
+    alike = similarity.alike(judge, judge)
+    searches = list(executor.collect(lambda seed: words.search(scores, alike, n_bits, seed), seeds))
+    best, _ = max(searches, key=lambda search: search[1])
+    directions = weights[:, None] * best
+    logits = (machine.weights.astype(np.float64) @ found.weights).astype(np.float32)
+    classifier = HashFunction(machine.scaling, machine.kernel, machine.Z, logits, found.bias, machine.uncertainty)
+    return PosteriorFunction(classifier, exclusive, 1.0, directions, -centre @ directions)
+
+
+def spell(function: PosteriorFunction, some: Signatures, whole: Signatures) -> Signs:
+    """Codes of some rows from what is known of them, [s, m]."""
+    margins = truth(some, whole) @ function.directions + function.offset
+    return np.where(margins >= 0, 1, -1).astype(np.int8)
+
+
+def importance(signatures: Signatures, whole: Signatures) -> Floats:
+    """How often every one of some rows counts, so that together they are like all rows, [s]."""
+    own = np.ones(signatures.n_rows) if signatures.row_weights is None else signatures.row_weights
+    if not signatures.exact:
+        return own
+    some, everyone = (np.unique(rows.masks[:, 0], return_counts=True) for rows in (signatures, whole[whole.known]))
+    sizes = dict(zip(everyone[0].tolist(), everyone[1].tolist(), strict=True))
+    factors = np.array([sizes[name] / count for name, count in zip(*(part.tolist() for part in some), strict=True)])
+    weights = own * factors[np.searchsorted(some[0], signatures.masks[:, 0])]
+    return np.asarray(weights / weights.mean())
+
+
+def narrow(signatures: Signatures) -> Signatures:
+    """The same rows without tags that are on so many of them that sharing one tells nothing."""
+    if signatures.exact:
+        return signatures
+    bits = np.unpackbits(signatures.masks.view(np.uint8), axis=1)
+    broad = bits.mean(axis=0) > BROAD
+    if not broad.any() or not (bits & ~broad).any():
+        return signatures
+    masks = np.packbits(np.where(broad, 0, bits), axis=1).view(np.uint64)
+    return Signatures(masks, False, signatures.kind, signatures.row_weights)
+
+
+def read_out(answers: Floats, truth: Floats, exclusive: bool, weights: Floats) -> ReadOut:
+    """Logistic regression of classes or tags, [s, c], on answers, [s, q], with the penalty that unseen rows prefer."""
+    scale = np.maximum(answers.std(axis=0), 1e-12)
+    scaled, odd = answers / scale, np.arange(len(answers)) % 2 == 1
+
+    def loss(ridge: float) -> float:
+        found = _regress(scaled[~odd], truth[~odd], exclusive, weights[~odd], ridge)
+        logits = scaled[odd] @ found.weights + found.bias
+        log_p = posteriors.log_posteriors(logits, exclusive)
+        losses = -(truth[odd] * log_p).sum(axis=1)
+        if not exclusive:
+            losses -= ((1 - truth[odd]) * (log_p - logits)).sum(axis=1)
+        return float(weights[odd] @ losses)
+
+    found = _regress(scaled, truth, exclusive, weights, min(RIDGES, key=loss))
+    return ReadOut(found.weights / scale[:, None], found.bias)
+
+
+def _regress(X: Floats, truth: Floats, exclusive: bool, weights: Floats, ridge: float) -> ReadOut:
+    """Minimise the loss of all rows and ridge/2 ‖A‖²."""
+    from scipy.optimize import minimize
+
+    (n, q), c = X.shape, truth.shape[1]
+    prior = np.clip(weights @ truth / weights.sum(), 1e-6, 1 - 1e-6)
+    bias = np.log(prior) if exclusive else np.log(prior / (1 - prior))
+
+    def objective(flat: Floats) -> tuple[float, Floats]:
+        A, b = flat[: q * c].reshape(q, c), flat[q * c :]
+        logits = X @ A + b
+        log_p = posteriors.log_posteriors(logits, exclusive)
+        losses = (truth * log_p).sum(axis=1)
+        if not exclusive:
+            losses = losses + ((1 - truth) * (log_p - logits)).sum(axis=1)
+        error = (np.exp(log_p) - truth) * weights[:, None]
+        gradient = np.concatenate([(X.T @ error + ridge * A).ravel(), error.sum(axis=0)])
+        return float(-(weights @ losses) + ridge / 2 * np.square(A).sum()) / n, gradient / n
+
+    first = np.concatenate([np.zeros(q * c), bias])
+    found: Any = minimize(objective, first, jac=True, method="L-BFGS-B", options={"maxiter": STEPS, "ftol": 1e-7})
+    return ReadOut(found.x[: q * c].reshape(q, c), found.x[q * c :])
+
+
+def _votes(truth: Floats) -> tuple[Floats, Floats]:
+    """How much every tag decides on the code of a row, rare ones more, and which share of the rows has it, [c]."""
+    shares = truth.mean(axis=0)
+    return 1 / np.sqrt(shares * (1 - shares) + 1e-12), shares
