@@ -6,8 +6,10 @@ a logistic read-out to tell how probable every class is,
 
     P(c | x) = softmax(f(x) A + b),   for tags a logistic function each,
 
-and words are searched for whose most probable bits retrieve best among the same rows. Nothing has to be held out.
-The read-out is linear in f(x) = k(x, Z) w, so that the weights of the logits are w A: encoding costs no more.
+and directions are searched for along which the signs of (powers of) these probabilities retrieve best among the same
+rows: the bits. How probable a bit is follows from its margin, by a logistic function that the same rows teach. Nothing
+has to be held out. The read-out is linear in f(x) = k(x, Z) w, so that the weights of the logits are w A: encoding
+costs no more.
 """
 
 from collections.abc import Sequence
@@ -15,18 +17,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit
 
 from gphash.arrays import Floats, Signs
 from gphash.execution.local import Executor
 from gphash.method import posteriors, words
 from gphash.method.hashing import HashFunction
 from gphash.method.posteriors import PosteriorFunction
+from gphash.method.words import Tally
 from gphash.supervision import similarity
 from gphash.supervision.similarity import Signatures
 
 MOST_QUESTIONS = 128
-RIDGES = (1.0, 10.0, 100.0)  # penalties on the weights of the read-out
+RIDGES = (10.0, 100.0, 1000.0)  # penalties on the weights of the read-out
 STEPS = 200  # of its solver
+POWERS = (0.5, 1.0)  # of probabilities that are quantised
 BROAD = 1 / 3  # of the rows; to share nothing but a tag on more of them tells nothing
 
 
@@ -73,23 +78,55 @@ def learn(
     `signatures` are of these rows, and `whole` of all: what is rare among these is as probable as it is among all.
     """
     told, exclusive = truth(signatures, whole).astype(np.float64), signatures.exact
-    found = read_out(answers, told, exclusive, importance(signatures, whole))
-    chances = np.exp(posteriors.log_posteriors(answers @ found.weights + found.bias, exclusive))
-    weights, centre = (np.ones(told.shape[1]), np.zeros(told.shape[1])) if exclusive else _votes(told)
-    judge = narrow(signatures[: words.JUDGED])
-    scores = ((chances[: words.JUDGED] - centre) * weights).astype(np.float32)
-    alike = similarity.alike(judge, judge)
-    searches = list(executor.collect(lambda seed: words.search(scores, alike, n_bits, seed), seeds))
-    best, _ = max(searches, key=lambda search: search[1])
-    directions = weights[:, None] * best
-    logits = (machine.weights.astype(np.float64) @ found.weights).astype(np.float32)
-    classifier = HashFunction(machine.scaling, machine.kernel, machine.Z, logits, found.bias, machine.uncertainty)
-    return PosteriorFunction(classifier, exclusive, 1.0, directions, -centre @ directions)
+    weights = importance(signatures, whole)
+    found = read_out(answers, told, exclusive, weights)
+    logits = answers @ found.weights + found.bias
+    taught, judged = (slice(0, words.JUDGED), slice(words.JUDGED, 2 * words.JUDGED))
+    if len(answers) < 2 * words.JUDGED:
+        judged = taught
+    alike = [similarity.alike(rows, rows) for rows in (narrow(signatures[part]) for part in (taught, judged))]
+
+    def quantiser(start: int, seed: int, power: float) -> tuple[float, float, Floats, Floats]:
+        q = posteriors.powers(logits, exclusive, power)
+        scale = np.ones(q.shape[1]) if exclusive else 1 / np.maximum(q.std(axis=0), 1e-9)
+        centre, generator = weights @ q / weights.sum(), np.random.default_rng([seed, 43])
+        scores = (q - centre) * scale
+        first = words.rotation if start % 2 else lambda scores, m, rng: words.hadamard(scores.shape[1], m, rng)
+        directions, _ = words.search(scores[taught], alike[0], first(scores, n_bits, generator), seed)
+        directions = words.distinct(scores, directions, generator)
+        promise = Tally(np.where(scores[judged] @ directions >= 0, 1, -1).astype(np.int8), alike[1]).quality
+        directions = scale[:, None] * directions
+        return promise, power, directions, -centre @ directions
+
+    trials = [(start, seed, power) for start, seed in enumerate(seeds) for power in POWERS]
+    best = max(executor.collect(quantiser, *zip(*trials, strict=True)), key=lambda one: one[0])
+    _, power, directions, offset = best
+    margins = posteriors.powers(logits, exclusive, power) @ directions + offset
+    right = np.where(told**power @ directions + offset >= 0, 1.0, -1.0)
+    column = (machine.weights.astype(np.float64) @ found.weights).astype(np.float32)
+    classifier = HashFunction(machine.scaling, machine.kernel, machine.Z, column, found.bias, machine.uncertainty)
+    return PosteriorFunction(classifier, exclusive, power, directions, offset, steepness(margins, right, weights))
+
+
+def steepness(margins: Floats, signs: Floats, weights: Floats) -> Floats:
+    """S of P(bit = 1) = 1 / (1 + exp(−s margin)), one for every bit, from margins and true bits ±1 of rows, [m]."""
+    slope = np.zeros(margins.shape[1])
+    size = np.maximum(np.abs(margins).mean(axis=0), 1e-12)
+    scaled = margins / size
+    for _ in range(STEPS):
+        chance = expit(-signs * scaled * slope)
+        gradient = weights @ (signs * scaled * chance)
+        curvature = weights @ (scaled**2 * chance * (1 - chance)) + 1e-9
+        step = np.clip(gradient / curvature, -1.0, 1.0)
+        slope = np.clip(slope + step, 1e-3, 1e3)
+        if np.abs(step).max() < 1e-6:
+            break
+    return np.asarray(slope / size)
 
 
 def spell(function: PosteriorFunction, some: Signatures, whole: Signatures) -> Signs:
     """Codes of some rows from what is known of them, [s, m]."""
-    margins = truth(some, whole) @ function.directions + function.offset
+    margins = truth(some, whole).astype(np.float64) ** function.power @ function.directions + function.offset
     return np.where(margins >= 0, 1, -1).astype(np.int8)
 
 
@@ -136,30 +173,33 @@ def read_out(answers: Floats, truth: Floats, exclusive: bool, weights: Floats) -
 
 
 def _regress(X: Floats, truth: Floats, exclusive: bool, weights: Floats, ridge: float) -> ReadOut:
-    """Minimise the loss of all rows and ridge/2 ‖A‖²."""
+    """Minimise the loss of all rows and ridge/2 ‖A − s D‖², with s free.
+
+    D takes every answer for its own class; where questions are about groups of classes, D are the classes' mean answers.
+    """
     from scipy.optimize import minimize
 
     (n, q), c = X.shape, truth.shape[1]
     prior = np.clip(weights @ truth / weights.sum(), 1e-6, 1 - 1e-6)
     bias = np.log(prior) if exclusive else np.log(prior / (1 - prior))
+    usual = np.eye(q)
+    if q != c:
+        weighted = X * weights[:, None]
+        usual = weighted.T @ truth / np.maximum(weights @ truth, 1e-9) - weighted.sum(axis=0)[:, None] / weights.sum()
 
     def objective(flat: Floats) -> tuple[float, Floats]:
-        A, b = flat[: q * c].reshape(q, c), flat[q * c :]
-        logits = X @ A + b
+        free, b, s = flat[: q * c].reshape(q, c), flat[q * c : -1], flat[-1]
+        logits = X @ (free + s * usual) + b
         log_p = posteriors.log_posteriors(logits, exclusive)
         losses = (truth * log_p).sum(axis=1)
         if not exclusive:
             losses = losses + ((1 - truth) * (log_p - logits)).sum(axis=1)
         error = (np.exp(log_p) - truth) * weights[:, None]
-        gradient = np.concatenate([(X.T @ error + ridge * A).ravel(), error.sum(axis=0)])
-        return float(-(weights @ losses) + ridge / 2 * np.square(A).sum()) / n, gradient / n
+        slopes = X.T @ error
+        gradient = np.concatenate([(slopes + ridge * free).ravel(), error.sum(axis=0), [(slopes * usual).sum()]])
+        return float(-(weights @ losses) + ridge / 2 * np.square(free).sum()) / n, gradient / n
 
-    first = np.concatenate([np.zeros(q * c), bias])
+    first = np.concatenate([np.zeros(q * c), bias, [1.0]])
     found: Any = minimize(objective, first, jac=True, method="L-BFGS-B", options={"maxiter": STEPS, "ftol": 1e-7})
-    return ReadOut(found.x[: q * c].reshape(q, c), found.x[q * c :])
-
-
-def _votes(truth: Floats) -> tuple[Floats, Floats]:
-    """How much every tag decides on the code of a row, rare ones more, and which share of the rows has it, [c]."""
-    shares = truth.mean(axis=0)
-    return 1 / np.sqrt(shares * (1 - shares) + 1e-12), shares
+    free, b, s = found.x[: q * c].reshape(q, c), found.x[q * c : -1], found.x[-1]
+    return ReadOut(free + s * usual, b)

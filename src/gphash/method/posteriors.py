@@ -1,12 +1,9 @@
-"""Bits from the probabilities of classes or tags: a kernel classifier, and words that its answers are quantised with.
+"""Bits from the probabilities of classes or tags: a kernel classifier, and directions that its answers are seen from.
 
-    q = P(classes | x)^a,   bits = sign(q T + t)
+    q = P(classes | x)^a,   margins = q T + t,   bits = sign(margins),   P(bit = 1) = 1 / (1 + exp(−s margin))
 
 The logits are kernel machines, k(x, Z) W + b. Classes that exclude each other share a soft-max; tags have a logistic
-function each. With a = 1 and the words of classes for T, a bit is 1 where that is the more probable:
-
-    classes   P(bit = 1) = Σ_c P(c | x) [T_c = 1]
-    tags      the votes Σ_c T_c (y_c − mean) of independent tags are next to normal:  P(bit = 1) = Φ(mean / deviation)
+function each.
 
 A row's code must not depend on which rows it is encoded with: rows with a margin so near to zero that rounding could
 decide its sign are computed again in float64, and there a margin is zero where only rounding could tell its sign.
@@ -28,7 +25,6 @@ from gphash.method.scaling import Scaling
 from gphash.schema import Array, Flag, Number, Schema
 
 EXACT_ROUNDING = 1e-13  # of a float64 sum of products, relative to the sum of their absolute values
-SURE = 1e-12  # the least deviation of votes
 
 _MACHINE = hashing.SCHEMA.arrays
 SCHEMA = Schema(
@@ -39,6 +35,7 @@ SCHEMA = Schema(
         "bias": Array("<f8", ("classes",)),
         "directions": Array("<f8", ("classes", "bits")),
         "offset": Array("<f8", ("bits",)),
+        "steepness": Array("<f8", ("bits",), least=0, optional=True),
     },
     {**hashing.SCHEMA.sides, "classes": (1, 2**31), "bits": (1, MOST_BITS)},
 )
@@ -54,6 +51,7 @@ class PosteriorFunction:
     power: float  # a
     directions: Floats  # T, one column per bit, [c, m]
     offset: Floats  # t, [m]
+    steepness: Floats | None = None  # s, [m]; None if nobody knows how probable bits are
 
     def __repr__(self) -> str:
         c, m = self.directions.shape
@@ -82,59 +80,53 @@ class PosteriorFunction:
 
     @property
     def has_probabilities(self) -> bool:
-        """Whether probabilities of bits follow from those of classes: if these are a Gaussian process's."""
-        return self.classifier.has_probabilities
+        """Whether the method knows how probable bits are."""
+        return self.steepness is not None
 
     def margins(self, X: Floats, n_jobs: int | None = 1) -> Floats:
         """How far on the 1 side every bit of every row is, [n, m]; zero where only rounding could tell the side."""
-        return self._quantise(X, n_jobs)[1]
-
-    def probabilities(self, X: Floats, n_jobs: int | None = 1) -> Floats:
-        """P(bit = 1), [n, m]; at least ½ exactly where the margin is not negative."""
-        q, margin = self._quantise(X, n_jobs)
-        if self.exclusive:
-            chance = 0.5 + margin / 2
-        else:
-            from scipy.special import ndtr
-
-            deviation = np.sqrt((q * (1 - q)) @ np.square(self.directions))
-            chance = ndtr(margin / np.maximum(deviation, SURE))
-        chance = np.clip(chance, 0.0, 1.0)
-        return np.where(margin < 0, np.minimum(chance, np.nextafter(0.5, 0)), np.maximum(chance, 0.5))
-
-    def classes(self, X: Floats, n_jobs: int | None = 1) -> Floats:
-        """P(class | x), or P(tag | x), [n, c]."""
-        return np.exp(log_posteriors(self.classifier.means(X, n_jobs), self.exclusive))
-
-    def _quantise(self, X: Floats, n_jobs: int | None) -> tuple[Floats, Floats]:
-        """Powers of posteriors, [n, c], and margins, [n, m]."""
         means, reach = self.classifier.means(X, n_jobs), np.abs(self.directions)
         # A soft-max changes by at most twice what logits do, all classes together.
         slack = 2 * self.power * float(self.classifier.doubt.max())
-        q = powers(means, self.exclusive, self.power)
-        margin: Floats = q @ self.directions + self.offset
-        doubtful = np.flatnonzero((np.abs(margin) <= slack * reach.max()).any(axis=1))
+        margin: Floats = powers(means, self.exclusive, self.power) @ self.directions + self.offset
+        doubtful = np.flatnonzero((np.abs(margin) <= slack * len(reach) ** 0.5 * reach.max()).any(axis=1))
         for rows in np.array_split(doubtful, -(-len(doubtful) // hashing.TILE)) if len(doubtful) else []:
             exact = powers(self.classifier.exact_means(X[rows]), self.exclusive, self.power)
             found = exact @ self.directions + self.offset
             smaller = slack * EXACT_ROUNDING / hashing.ROUNDING + EXACT_ROUNDING
             found[np.abs(found) <= smaller * (exact @ reach) + EXACT_ROUNDING * np.abs(self.offset)] = 0.0
-            q[rows], margin[rows] = exact, found
-        return q, margin
+            margin[rows] = found
+        return margin
+
+    def probabilities(self, X: Floats, n_jobs: int | None = 1) -> Floats:
+        """P(bit = 1), [n, m]; at least ½ exactly where the margin is not negative."""
+        from scipy.special import expit  # takes longer to import than most rows to encode
+
+        assert self.steepness is not None
+        margin = self.margins(X, n_jobs)
+        chance: Floats = expit(self.steepness * margin)
+        # Next to zero, it rounds to ½, which is the 1 bit's.
+        return np.where(margin < 0, np.minimum(chance, np.nextafter(0.5, 0)), chance)
+
+    def classes(self, X: Floats, n_jobs: int | None = 1) -> Floats:
+        """P(class | x), or P(tag | x), [n, c]."""
+        return np.exp(log_posteriors(self.classifier.means(X, n_jobs), self.exclusive))
 
     def content(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """What a file keeps."""
         meta, arrays = self.classifier.content()
         own = {"bias": arrays.pop("offset"), "directions": self.directions, "offset": self.offset}
+        own |= {} if self.steepness is None else {"steepness": self.steepness}
         return {**meta, "exclusive": self.exclusive, "power": self.power}, {**arrays, **own}
 
     @classmethod
     def restore(cls, meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
         """The function from its content; a FaultError says what is wrong with that."""
         schema.check(SCHEMA, meta, arrays)
-        parts = {name: array for name, array in arrays.items() if name not in ("bias", "directions", "offset")}
+        parts = {name: array for name, array in arrays.items() if name in _MACHINE}
         classifier = HashFunction.assemble(meta, {**parts, "offset": arrays["bias"]})
-        return cls(classifier, meta["exclusive"], meta["power"], arrays["directions"], arrays["offset"])
+        own = arrays["directions"], arrays["offset"], arrays.get("steepness")
+        return cls(classifier, meta["exclusive"], meta["power"], *own)
 
 
 def log_posteriors(logits: Floats, exclusive: bool) -> Floats:

@@ -148,9 +148,14 @@ def first_codes(
     signatures, found = sample.supervision, words.smoother(priors.build(kernel, sample.Z, sample.power), sample.X)
     judge, scores = signatures[: words.JUDGED], words.left_out(found, words.votes(signatures))[: words.JUDGED]
     alike = similarity.alike(judge, judge)
-    searches = executor.collect(lambda one: words.search(scores, alike, n_bits, one), seeds(seed, n_starts))
-    best, _ = max(searches, key=lambda search: search[1])
-    return words.spell(words.votes(signatures), best)
+    ballots = words.votes(signatures)
+
+    def search(one: int) -> tuple[Floats, float]:
+        first = words.hadamard(ballots.shape[1], n_bits, np.random.default_rng(one))
+        return words.search(scores, alike, first, one)
+
+    best, _ = max(executor.collect(search, seeds(seed, n_starts)), key=lambda found: found[1])
+    return words.spell(ballots, words.distinct(ballots, best, np.random.default_rng(seed)))
 
 
 def best_start(

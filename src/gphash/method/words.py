@@ -1,15 +1,16 @@
 """Code words: the codes that classes or sets of tags have, chosen by the retrieval that they promise on unseen rows.
 
 A word is a row of W ∈ {−1, 1}^{c × m}, one for each of c classes or tags; the code of a row is its class's word, or
-the vote of its tags. Bits that unseen rows would have are signs of scores times words. The scores are how probable a
+the vote of its tags. Bits that unseen rows would have are signs of scores along directions, one direction a bit: a
+column of words, or any other. The scores are how probable a
 classifier finds the classes of rows that it was not taught, or what least squares on the whitened features, with EP's
 first sites (τ = ½), predicts at rows that are left out, in closed form:
 
     S = Phi (I + Phiᵀ diag(τ) Phi)⁻¹ Phiᵀ diag(τ),   f = (S t − diag(S) t) / (1 − diag(S))
 
-Words begin as rows of a Hadamard matrix, far from each other. Changes of one column at a time are kept when they raise
-the mean average precision among rows of a sample. What is hard to tell apart gets words that differ little, and no bit
-is spent on what cannot be predicted.
+Directions begin as columns of Hadamard words, far from each other, or as a rotation of the scores. Changes of one at a
+time are kept when they raise the mean average precision among rows of a sample: what is hard to tell apart gets words
+that differ little, and no bit is spent on what cannot be predicted.
 """
 
 import math
@@ -28,12 +29,14 @@ from gphash.method.prior import Prior
 from gphash.supervision import similarity
 from gphash.supervision.similarity import Signatures
 
-DRAWS = 200  # of first words
+DRAWS = 200  # of Hadamard words
 JUDGED = 2000  # rows whose retrieval is looked at
 PROPOSALS = 1500  # changes of a column that are tried
 REDRAWS = 100  # of a column that repeats another
-REDRAWN = 0.15  # share of proposals that draw a column anew; others flip one entry, or two
-FLIPPING_TWO = 0.4
+REDRAWN = 0.1  # share of proposals that draw a direction anew; others change one entry, or two,
+MOVING_TWO = 0.4
+FLIPPED = 0.5  # by their sign, or else by a normal draw
+ROTATIONS = 50
 GLANCE = 64  # rows asked between two looks at the sum of gains,
 CLEAR = 2.0  # of whose standard deviations below zero are clear
 
@@ -75,7 +78,7 @@ def votes(signatures: Signatures) -> Floats:
     return np.asarray(columns / np.sqrt(columns.mean(axis=0)), dtype=np.float32)
 
 
-def spell(votes: Floats, words: Signs) -> Signs:
+def spell(votes: Floats, words: Signs | Floats) -> Signs:
     """Codes of rows, [n, m], from the words of their classes or tags."""
     return np.where(votes @ words.astype(votes.dtype) >= 0, 1, -1).astype(np.int8)
 
@@ -100,54 +103,73 @@ def hadamard(n_words: int, n_bits: int, generator: np.random.Generator) -> Signs
     return max((matrix[draw(n_words)][:, draw(n_bits)] for _ in range(DRAWS)), key=spread)
 
 
-def search(
-    scores: Floats, alike: NDArray[np.bool_], n_bits: int, seed: int, n_proposals: int = PROPOSALS
-) -> tuple[Signs, float]:
-    """Words for classes or tags, [c, m], and the retrieval that they promise.
+def rotation(scores: Floats, n_bits: int, generator: np.random.Generator) -> Floats:
+    """Directions T, [c, m], along which the signs of scores, [s, c], are nearest to the scores: min ‖sign(Q T) − Q T‖.
 
-    Bits of the judged rows are the signs of their scores, [s, c], times the words; `alike` says which are similar.
+    Iterative quantisation: T is orthogonal, as far as c and m let it be.
+    """
+    directions, _ = np.linalg.qr(generator.standard_normal((max(scores.shape[1], n_bits),) * 2))
+    directions = directions[: scores.shape[1], :n_bits]
+    for _ in range(ROTATIONS):
+        left, _, right = scipy.linalg.svd(scores.T @ np.where(scores @ directions >= 0, 1, -1), full_matrices=False)
+        directions = left @ right
+    return np.asarray(directions)
+
+
+def search(
+    scores: Floats, alike: NDArray[np.bool_], directions: Floats, seed: int, n_proposals: int = PROPOSALS
+) -> tuple[Floats, float]:
+    """Better directions than the first ones, [c, m], and the retrieval that they promise.
+
+    Bits of the judged rows are the signs of their scores, [s, c], along the directions; `alike` says which are similar.
     """
     generator, scores = np.random.default_rng([seed, 21]), np.asarray(scores, np.float32)
-    words = hadamard(scores.shape[1], n_bits, generator)
-
-    def bits(columns: Signs) -> Signs:
-        return np.where(scores @ columns.astype(np.float32) >= 0, 1, -1).astype(np.int8)
-
-    tally = Tally(bits(words), alike)
+    directions = directions.astype(np.float64)
+    tally = Tally(_bits(scores, directions), alike)
     for _ in range(n_proposals):
-        bit = int(generator.integers(n_bits))
-        column = _proposal(words[:, bit], generator)
-        if not _is_taken(words, bit, column) and tally.take_if_better(bit, bits(column)):
-            words[:, bit] = column
-    return _distinct(words, generator), tally.quality
+        bit = int(generator.integers(directions.shape[1]))
+        column = _proposal(directions[:, bit], generator)
+        signs = _bits(scores, column)
+        if not _is_taken(tally.signs, bit, signs) and tally.take_if_better(bit, signs):
+            directions[:, bit] = column
+    return directions, tally.quality
 
 
-def _distinct(words: Signs, generator: np.random.Generator) -> Signs:
-    """The same words with columns that repeat others drawn anew, where there are enough different ones."""
-    for bit in range(words.shape[1]):
+def distinct(scores: Floats, directions: Floats, generator: np.random.Generator) -> Floats:
+    """The same directions, with those that give a bit which others give already drawn anew, where that helps."""
+    signs, directions = _bits(scores, directions), directions.copy()
+    for bit in range(directions.shape[1]):
         for _ in range(REDRAWS):
-            if not _is_taken(words, bit, words[:, bit]):
+            if not _is_taken(signs, bit, signs[:, bit]):
                 break
-            words[:, bit] = np.where(generator.random(len(words)) < 0.5, -1, 1)
-    return words
+            directions[:, bit] = np.where(generator.random(len(directions)) < 0.5, -1, 1)
+            signs[:, bit] = _bits(scores, directions[:, bit])
+    return directions
 
 
-def _proposal(column: Signs, generator: np.random.Generator) -> Signs:
-    """Another column of words, next to this one or drawn anew."""
-    kind = generator.random()
+def _bits(scores: Floats, directions: Floats) -> Signs:
+    return np.where(scores @ directions.astype(scores.dtype) >= 0, 1, -1).astype(np.int8)
+
+
+def _proposal(column: Floats, generator: np.random.Generator) -> Floats:
+    """Another direction, next to this one or drawn anew."""
+    kind, size = generator.random(), float(np.sqrt(np.mean(column**2)))
     if kind < REDRAWN:
-        return np.where(generator.random(len(column)) < 0.5, -1, 1).astype(np.int8)
+        return np.where(generator.random(len(column)) < 0.5, -size, size)
     changed = column.copy()
-    n_flips = min(2 if kind > 1 - FLIPPING_TWO else 1, len(column))
-    changed[generator.choice(len(column), n_flips, replace=False)] *= -1
+    some = generator.choice(len(column), min(2 if kind > 1 - MOVING_TWO else 1, len(column)), replace=False)
+    if generator.random() < FLIPPED:
+        changed[some] *= -1
+    else:
+        changed[some] += size * generator.standard_normal(len(some))
     return changed
 
 
-def _is_taken(words: Signs, bit: int, column: Signs) -> bool:
-    """Whether another bit has this column already, or its opposite, or the column tells nothing apart."""
-    agreement = np.abs(column.astype(np.int64) @ words)
+def _is_taken(signs: Signs, bit: int, column: Signs) -> bool:
+    """Whether another bit of the rows, [s, m], is this one already, or its opposite, or it never changes."""
+    agreement = np.abs(column.astype(np.float32) @ signs.astype(np.float32))
     agreement[bit] = 0
-    return bool((agreement == len(column)).any() or np.abs(column.sum()) == len(column))
+    return bool((agreement == len(column)).any() or np.abs(column.sum(dtype=np.int64)) == len(column))
 
 
 class Tally:
