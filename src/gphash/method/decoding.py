@@ -31,7 +31,7 @@ from gphash.supervision.similarity import Signatures
 MOST_QUESTIONS = 128
 RIDGES = (10.0, 100.0, 1000.0)  # penalties on the weights of the read-out
 STEPS = 200  # of its solver
-POWERS = (0.5, 1.0)  # of probabilities that are quantised
+POWER = 0.5  # of probabilities that are quantised
 BROAD = 1 / 3  # of the rows; to share nothing but a tag on more of them tells nothing
 
 
@@ -86,26 +86,24 @@ def learn(
         judged = taught
     alike = [similarity.alike(rows, rows) for rows in (narrow(signatures[part]) for part in (taught, judged))]
 
-    def quantiser(start: int, seed: int, power: float) -> tuple[float, float, Floats, Floats]:
-        q = posteriors.powers(logits, exclusive, power)
+    def quantiser(seed: int) -> tuple[float, Floats, Floats]:
+        q = posteriors.powers(logits, exclusive, POWER)
         scale = np.ones(q.shape[1]) if exclusive else 1 / np.maximum(q.std(axis=0), 1e-9)
         centre, generator = weights @ q / weights.sum(), np.random.default_rng([seed, 43])
         scores = (q - centre) * scale
-        first = words.rotation if start % 2 else lambda scores, m, rng: words.hadamard(scores.shape[1], m, rng)
-        directions, _ = words.search(scores[taught], alike[0], first(scores, n_bits, generator), seed)
+        first = words.rotation(scores, n_bits, generator)
+        directions, _ = words.search(scores[taught], alike[0], first, seed)
         directions = words.distinct(scores, directions, generator)
         promise = Tally(np.where(scores[judged] @ directions >= 0, 1, -1).astype(np.int8), alike[1]).quality
         directions = scale[:, None] * directions
-        return promise, power, directions, -centre @ directions
+        return promise, directions, -centre @ directions
 
-    trials = [(start, seed, power) for start, seed in enumerate(seeds) for power in POWERS]
-    best = max(executor.collect(quantiser, *zip(*trials, strict=True)), key=lambda one: one[0])
-    _, power, directions, offset = best
-    margins = posteriors.powers(logits, exclusive, power) @ directions + offset
-    right = np.where(told**power @ directions + offset >= 0, 1.0, -1.0)
+    _, directions, offset = max(executor.collect(quantiser, seeds), key=lambda one: one[0])
+    margins = posteriors.powers(logits, exclusive, POWER) @ directions + offset
+    right = np.where(told**POWER @ directions + offset >= 0, 1.0, -1.0)
     column = (machine.weights.astype(np.float64) @ found.weights).astype(np.float32)
     classifier = HashFunction(machine.scaling, machine.kernel, machine.Z, column, found.bias, machine.uncertainty)
-    return PosteriorFunction(classifier, exclusive, power, directions, offset, steepness(margins, right, weights))
+    return PosteriorFunction(classifier, exclusive, POWER, directions, offset, steepness(margins, right, weights))
 
 
 def steepness(margins: Floats, signs: Floats, weights: Floats) -> Floats:
@@ -175,7 +173,7 @@ def read_out(answers: Floats, truth: Floats, exclusive: bool, weights: Floats) -
 def _regress(X: Floats, truth: Floats, exclusive: bool, weights: Floats, ridge: float) -> ReadOut:
     """Minimise the loss of all rows and ridge/2 ‖A − s D‖², with s free.
 
-    D takes every answer for its own class; where questions are about groups of classes, D are the classes' mean answers.
+    D takes every answer for its own class; of questions about groups of classes, D are the mean answers of each class.
     """
     from scipy.optimize import minimize
 

@@ -200,16 +200,17 @@ def finish(problem: Problem, state: State, executor: Executor) -> State:
     return state._replace(drift=0.0, mean=_solve(problem, state, FINISH_STEPS, FINISH_TOLERANCE, executor))
 
 
-def left_out_means(problem: Problem, state: State, executor: Executor) -> Floats:
-    """Leave-one-out means of the latent values of the rows of central blocks, [s, m]."""
-    mean, n = state.mean.astype(np.float32), problem.n_central
+def left_out_means(problem: Problem, state: State, blocks: Sequence[int], executor: Executor) -> Floats:
+    """Leave-one-out means of the latent values of the rows of some blocks, [s, m]."""
+    mean = state.mean.astype(np.float32)
 
     def means(block: RowBlock, latent: Latent) -> Floats:
         assert latent.shared is not None
         gamma = _scores(block, latent, mean)[1]
         return np.asarray(gamma * np.sqrt(1 + block.residual + latent.shared.cavity)[:, None])
 
-    return np.concatenate(list(executor.collect(means, problem.rows[:n], state.latents[:n])))
+    rows, latents = ([every[number] for number in blocks] for every in (problem.rows, state.latents))
+    return np.concatenate(list(executor.collect(means, rows, latents)))
 
 
 def recover(block: RowBlock, signs: Signs | None, mean: Floats, factor: Factor) -> Latent:

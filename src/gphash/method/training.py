@@ -32,6 +32,7 @@ from gphash.supervision.similarity import Signatures, Supervision
 R = TypeVar("R")
 
 READING = 16384  # rows read at a time where nothing else decides
+ANSWERED = 20_000  # rows, about, that teach the read-out
 MOST_LOSSES = 3  # of blocks, one after another without a sweep between them
 
 
@@ -148,7 +149,7 @@ def train(
         return source.codes(latents)
 
     if means is not None and isinstance(supervision, Signatures):
-        some = supervision[parts.order[: parts.n_central]]
+        some = supervision[np.concatenate([parts.blocks[number] for number in _asked(parts)])]
         starts = selection.seeds(settings.seed, settings.n_starts)
         function = decoding.learn(means, some, supervision, settings.n_bits, starts, machine, executor)
         known, signs = supervision.known, np.zeros((supervision.n_rows, settings.n_bits), np.int8)
@@ -166,6 +167,14 @@ def _answers(supervision: Supervision, settings: Settings) -> Signs | None:
     if settings.codes == "sampled" or not isinstance(supervision, Signatures):
         return None
     return decoding.questions(supervision, settings.seed)
+
+
+def _asked(parts: Partition) -> list[int]:
+    """Blocks whose answers teach the read-out: the representatives', and others from all over the table."""
+    n, sizes = parts.n_central_blocks, [len(rows) for rows in parts.blocks]
+    n_more = -(-max(ANSWERED - sum(sizes[:n]), 0) // max(sizes[-1:] + sizes[n : n + 1]))
+    others = np.linspace(n, len(sizes) - 1, min(n_more, len(sizes) - n)).round().astype(int)
+    return [*range(n), *others.tolist()]
 
 
 def n_columns(supervision: Supervision, settings: Settings) -> int:
@@ -283,7 +292,9 @@ def _sweep(
             problem, latest = source.recovered(problem, latest, start, codes)
             state = inference.run(problem, latest, schedule, executor, remember, settings.solver)
             state = inference.finish(problem, state, executor)
-            answered = None if source.answers is None else inference.left_out_means(problem, state, executor)
+            answered = None
+            if source.answers is not None:
+                answered = inference.left_out_means(problem, state, _asked(source.partition), executor)
             return state, (answered, _tally(problem, state.latents, executor))
         except BlocksLostError as error:
             losses += 1

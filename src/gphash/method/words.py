@@ -30,7 +30,7 @@ from gphash.supervision import similarity
 from gphash.supervision.similarity import Signatures
 
 DRAWS = 200  # of Hadamard words
-JUDGED = 2000  # rows whose retrieval is looked at
+JUDGED = 4000  # rows whose retrieval is looked at
 PROPOSALS = 1500  # changes of a column that are tried
 REDRAWS = 100  # of a column that repeats another
 REDRAWN = 0.1  # share of proposals that draw a direction anew; others change one entry, or two,
@@ -38,7 +38,7 @@ MOVING_TWO = 0.4
 FLIPPED = 0.5  # by their sign, or else by a normal draw
 ROTATIONS = 50
 GLANCE = 64  # rows asked between two looks at the sum of gains,
-CLEAR = 2.0  # of whose standard deviations below zero are clear
+CLEAR = 1.5  # of whose standard deviations below zero are clear
 
 
 class Smoother(NamedTuple):
