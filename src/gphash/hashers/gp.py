@@ -139,7 +139,7 @@ class GPHasher(Hasher):
     length_scale: float | str = validation.positive_or_auto()
     signal_scale: float | str = validation.positive_or_auto()
     power: float = validation.share(0.05)
-    metric: str | None = validation.parameter("auto", "'auto' or None", lambda value: value in ("auto", None))
+    metric: str | None = validation.parameter(None, "'auto' or None", lambda value: value is None or value == "auto")
     similarity_scale: float | str = validation.positive_or_auto()
     pair_weight: float | str = validation.positive_or_auto(1.0)
     class_weight: str | dict[Any, float] | None = validation.CLASS_WEIGHT

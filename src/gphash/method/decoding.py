@@ -31,7 +31,7 @@ from gphash.supervision.similarity import Signatures
 MOST_QUESTIONS = 128
 RIDGES = (10.0, 100.0, 1000.0)  # penalties on the weights of the read-out
 STEPS = 200  # of its solver
-POWER = 0.5  # of probabilities that are quantised
+POWERS = {True: 0.5, False: 1.0}  # of probabilities that are quantised: of classes, of tags
 BROAD = 1 / 3  # of the rows; to share nothing but a tag on more of them tells nothing
 
 
@@ -78,7 +78,7 @@ def learn(
     `signatures` are of these rows, and `whole` of all: what is rare among these is as probable as it is among all.
     """
     told, exclusive = truth(signatures, whole).astype(np.float64), signatures.exact
-    weights = importance(signatures, whole)
+    weights, power = importance(signatures, whole), POWERS[exclusive]
     found = read_out(answers, told, exclusive, weights)
     logits = answers @ found.weights + found.bias
     taught, judged = (slice(0, words.JUDGED), slice(words.JUDGED, 2 * words.JUDGED))
@@ -87,23 +87,21 @@ def learn(
     alike = [similarity.alike(rows, rows) for rows in (narrow(signatures[part]) for part in (taught, judged))]
 
     def quantiser(seed: int) -> tuple[float, Floats, Floats]:
-        q = posteriors.powers(logits, exclusive, POWER)
-        scale = np.ones(q.shape[1]) if exclusive else 1 / np.maximum(q.std(axis=0), 1e-9)
+        q = posteriors.powers(logits, exclusive, power)
         centre, generator = weights @ q / weights.sum(), np.random.default_rng([seed, 43])
-        scores = (q - centre) * scale
+        scores = q - centre
         first = words.rotation(scores, n_bits, generator)
         directions, _ = words.search(scores[taught], alike[0], first, seed)
         directions = words.distinct(scores, directions, generator)
         promise = Tally(np.where(scores[judged] @ directions >= 0, 1, -1).astype(np.int8), alike[1]).quality
-        directions = scale[:, None] * directions
         return promise, directions, -centre @ directions
 
     _, directions, offset = max(executor.collect(quantiser, seeds), key=lambda one: one[0])
-    margins = posteriors.powers(logits, exclusive, POWER) @ directions + offset
-    right = np.where(told**POWER @ directions + offset >= 0, 1.0, -1.0)
+    margins = posteriors.powers(logits, exclusive, power) @ directions + offset
+    right = np.where(told**power @ directions + offset >= 0, 1.0, -1.0)
     column = (machine.weights.astype(np.float64) @ found.weights).astype(np.float32)
     classifier = HashFunction(machine.scaling, machine.kernel, machine.Z, column, found.bias, machine.uncertainty)
-    return PosteriorFunction(classifier, exclusive, POWER, directions, offset, steepness(margins, right, weights))
+    return PosteriorFunction(classifier, exclusive, power, directions, offset, steepness(margins, right, weights))
 
 
 def steepness(margins: Floats, signs: Floats, weights: Floats) -> Floats:

@@ -36,6 +36,8 @@ COLUMNS = 16  # code columns that are learned for it
 RANK = 128  # dimensions that are kept, at most
 SKETCH = 256  # random directions
 POWER = 0.2  # p
+JUDGING = 1000  # inducing inputs of those who judge it
+CLEAR = 2.0  # standard errors of their gain that are not chance
 BLOCK = 1024
 NOTHING = 1e-9  # of the largest eigenvalue
 
@@ -133,14 +135,14 @@ def _scaling(plain: Scaling, products: Floats, directions: Floats) -> Scaling | 
 def _is_better(plain: Plain, trial: Scaling, raw: Floats, codes: Signs, judge: Signatures) -> bool:
     """Whether rows that predict each other's codes are found better with a metric, by more than chance explains."""
     before, after = scaling.apply(plain.scaling, raw), scaling.apply(trial, raw)
-    # Inducing inputs are centred already.
-    few = scaling.apply(trial._replace(mean=np.zeros_like(trial.mean)), plain.Z)
     targets, alike = codes.astype(np.float32), similarity.alike(judge, judge)
 
-    def precisions(kernel: Kernel, Z: Floats, X: Floats) -> Floats:
-        predicted = words.left_out(words.smoother(priors.build(kernel, Z, plain.power), X), targets)
+    def precisions(kernel: Kernel, X: Floats) -> Floats:
+        # Many inducing inputs: a metric that makes up for too few of them is not needed later.
+        prior = priors.build(kernel, X[:JUDGING], plain.power)
+        predicted = words.left_out(words.smoother(prior, X), targets)
         return Tally(np.where(predicted >= 0, 1, -1).astype(np.int8), alike).precisions
 
-    without = precisions(plain.kernel, plain.Z, before)
-    gains = (precisions(mapped(plain.kernel, before, after), few, after) - without)[without >= 0]
-    return bool(len(gains) and gains.mean() > gains.std() / np.sqrt(len(gains)))
+    without = precisions(plain.kernel, before)
+    gains = (precisions(mapped(plain.kernel, before, after), after) - without)[without >= 0]
+    return bool(len(gains) and gains.mean() > CLEAR * gains.std() / np.sqrt(len(gains)))

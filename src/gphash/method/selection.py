@@ -151,7 +151,7 @@ def first_codes(
     ballots = words.votes(signatures)
 
     def search(one: int) -> tuple[Floats, float]:
-        first = words.hadamard(ballots.shape[1], n_bits, np.random.default_rng(one))
+        first = words.hadamard(ballots.shape[1], n_bits, np.random.default_rng(one)).astype(np.float64)
         return words.search(scores, alike, first, one)
 
     best, _ = max(executor.collect(search, seeds(seed, n_starts)), key=lambda found: found[1])

@@ -49,7 +49,7 @@ class Settings(NamedTuple):
     length_scale: float | None = None
     signal_scale: float | None = None
     power: float = 0.05  # α
-    metric: bool = True  # whether to look for one
+    metric: bool = False  # whether to look for one
     similarity_scale: float | None = None  # σ_y; None is 2/m
     pair_weight: float | None = 1.0
     n_representatives: int = 5000

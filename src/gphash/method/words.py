@@ -30,8 +30,8 @@ from gphash.supervision import similarity
 from gphash.supervision.similarity import Signatures
 
 DRAWS = 200  # of Hadamard words
-JUDGED = 4000  # rows whose retrieval is looked at
-PROPOSALS = 1500  # changes of a column that are tried
+JUDGED = 3000  # rows whose retrieval is looked at
+PROPOSALS = 1200  # changes of a column that are tried
 REDRAWS = 100  # of a column that repeats another
 REDRAWN = 0.1  # share of proposals that draw a direction anew; others change one entry, or two,
 MOVING_TWO = 0.4

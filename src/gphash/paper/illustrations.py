@@ -102,7 +102,7 @@ def toy(X: Floats, y: Indices, trained: Trained) -> "Figure":
     axis = np.linspace(-reach, reach, 240)
     grid = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
     surfaces = trained.function.probabilities(grid).T.reshape(2, len(axis), len(axis))
-    inducing = trained.function.Z + trained.function.scaling.mean
+    inducing = trained.chosen.Z + trained.function.scaling.mean
     codes = trained.codes()
     figure = canvas.figure(10.4, 2.85)
     panels = figure.subplots(1, 4, sharex=True, sharey=True)
