@@ -90,7 +90,7 @@ def train_toy(seed: int = 0) -> tuple[Floats, Indices, Trained]:
     The plane is only centred, as distances in it matter.
     """
     X, y = pinwheel(seed=seed)
-    settings = Settings(n_bits=2, n_inducing=30, inducing="random", unit_length=False, seed=seed)
+    settings = Settings(n_bits=2, codes="sampled", n_inducing=30, inducing="random", unit_length=False, seed=seed)
     with LocalExecutor() as executor:
         return X, y, training.train(ArrayTable(X), similarity.from_labels(y), settings, executor)
 
