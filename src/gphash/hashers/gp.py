@@ -239,7 +239,11 @@ class GPHasher(Hasher):
             yield table, workers
 
     def bit_probabilities(self, X: ArrayLike) -> Floats:
-        """P(bit = 1) for every bit, [n, n_bits]; at least ½ exactly where `transform` gives 1."""
+        """P(bit = 1) for every bit of a row's true code, [n, n_bits].
+
+        Sampled codes have a 1 exactly where this is at least ½. Codes from the posterior are chosen to retrieve well,
+        and differ from the most probable bits here and there.
+        """
         check_is_fitted(self, "hash_function_")
         return self.hash_function_.probabilities(validation.features(self, X, reset=False), self.n_jobs)
 

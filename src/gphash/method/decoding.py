@@ -7,9 +7,8 @@ a logistic read-out to tell how probable every class is,
     P(c | x) = softmax(f(x) A + b),   for tags a logistic function each,
 
 and directions are searched for along which the signs of (powers of) these probabilities retrieve best among the same
-rows: the bits. How probable a bit is follows from its margin, by a logistic function that the same rows teach. Nothing
-has to be held out. The read-out is linear in f(x) = k(x, Z) w, so that the weights of the logits are w A: encoding
-costs no more.
+rows: the bits. Nothing has to be held out. The read-out is linear in f(x) = k(x, Z) w, so that the weights of the
+logits are w A: encoding costs no more.
 """
 
 from collections.abc import Sequence
@@ -17,7 +16,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
 
 from gphash.arrays import Floats, Signs
 from gphash.execution.local import Executor
@@ -97,27 +95,9 @@ def learn(
         return promise, directions, -centre @ directions
 
     _, directions, offset = max(executor.collect(quantiser, seeds), key=lambda one: one[0])
-    margins = posteriors.powers(logits, exclusive, power) @ directions + offset
-    right = np.where(told**power @ directions + offset >= 0, 1.0, -1.0)
     column = (machine.weights.astype(np.float64) @ found.weights).astype(np.float32)
     classifier = HashFunction(machine.scaling, machine.kernel, machine.Z, column, found.bias, machine.uncertainty)
-    return PosteriorFunction(classifier, exclusive, power, directions, offset, steepness(margins, right, weights))
-
-
-def steepness(margins: Floats, signs: Floats, weights: Floats) -> Floats:
-    """S of P(bit = 1) = 1 / (1 + exp(−s margin)), one for every bit, from margins and true bits ±1 of rows, [m]."""
-    slope = np.zeros(margins.shape[1])
-    size = np.maximum(np.abs(margins).mean(axis=0), 1e-12)
-    scaled = margins / size
-    for _ in range(STEPS):
-        chance = expit(-signs * scaled * slope)
-        gradient = weights @ (signs * scaled * chance)
-        curvature = weights @ (scaled**2 * chance * (1 - chance)) + 1e-9
-        step = np.clip(gradient / curvature, -1.0, 1.0)
-        slope = np.clip(slope + step, 1e-3, 1e3)
-        if np.abs(step).max() < 1e-6:
-            break
-    return np.asarray(slope / size)
+    return PosteriorFunction(classifier, exclusive, power, directions, offset, calibrated=True)
 
 
 def spell(function: PosteriorFunction, some: Signatures, whole: Signatures) -> Signs:

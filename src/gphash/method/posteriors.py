@@ -1,9 +1,15 @@
 """Bits from the probabilities of classes or tags: a kernel classifier, and directions that its answers are seen from.
 
-    q = P(classes | x)^a,   margins = q T + t,   bits = sign(margins),   P(bit = 1) = 1 / (1 + exp(−s margin))
+    q = P(classes | x)^a,   margins = q T + t,   bits = sign(margins)
 
 The logits are kernel machines, k(x, Z) W + b. Classes that exclude each other share a soft-max; tags have a logistic
-function each.
+function each. A row of which everything is known has a true code, and so every bit a probability:
+
+    classes   a class has the word sign(T_c + t):   P(bit = 1) = Σ_c P(c | x) [word_c = 1]
+    tags      with a = 1, the margin is the mean of a sum of independent terms:   P(bit = 1) = Φ(margin / deviation)
+
+Bits are chosen to retrieve well, not to be the most probable ones: with a below 1, a second class that is hardly less
+probable than the first has its say. So a bit of 1 may have a probability somewhat below ½.
 
 A row's code must not depend on which rows it is encoded with: rows with a margin so near to zero that rounding could
 decide its sign are computed again in float64, and there a margin is zero where only rounding could tell its sign.
@@ -24,18 +30,18 @@ from gphash.method.kernels import Kernel
 from gphash.method.scaling import Scaling
 from gphash.schema import Array, Flag, Number, Schema
 
+LEAST_DEVIATION = 1e-12
 EXACT_ROUNDING = 1e-13  # of a float64 sum of products, relative to the sum of their absolute values
 
 _MACHINE = hashing.SCHEMA.arrays
 SCHEMA = Schema(
-    {**hashing.SCHEMA.fields, "exclusive": Flag(), "power": Number(1e-3, 1e3)},
+    {**hashing.SCHEMA.fields, "exclusive": Flag(), "power": Number(1e-3, 1e3), "calibrated": Flag()},
     {
         **{name: rule for name, rule in _MACHINE.items() if name not in ("weights", "offset")},
         "weights": Array("<f4", ("inducing inputs", "classes")),
         "bias": Array("<f8", ("classes",)),
         "directions": Array("<f8", ("classes", "bits")),
         "offset": Array("<f8", ("bits",)),
-        "steepness": Array("<f8", ("bits",), least=0, optional=True),
     },
     {**hashing.SCHEMA.sides, "classes": (1, 2**31), "bits": (1, MOST_BITS)},
 )
@@ -51,7 +57,7 @@ class PosteriorFunction:
     power: float  # a
     directions: Floats  # T, one column per bit, [c, m]
     offset: Floats  # t, [m]
-    steepness: Floats | None = None  # s, [m]; None if nobody knows how probable bits are
+    calibrated: bool = False  # whether probabilities of classes are, so that bits have some
 
     def __repr__(self) -> str:
         c, m = self.directions.shape
@@ -81,7 +87,7 @@ class PosteriorFunction:
     @property
     def has_probabilities(self) -> bool:
         """Whether the method knows how probable bits are."""
-        return self.steepness is not None
+        return self.calibrated
 
     def margins(self, X: Floats, n_jobs: int | None = 1) -> Floats:
         """How far on the 1 side every bit of every row is, [n, m]; zero where only rounding could tell the side."""
@@ -99,14 +105,16 @@ class PosteriorFunction:
         return margin
 
     def probabilities(self, X: Floats, n_jobs: int | None = 1) -> Floats:
-        """P(bit = 1), [n, m]; at least ½ exactly where the margin is not negative."""
-        from scipy.special import expit  # takes longer to import than most rows to encode
+        """P(bit = 1) of the row's true code, [n, m]."""
+        p = self.classes(X, n_jobs)
+        if self.exclusive:
+            chance: Floats = p @ (self.directions + self.offset >= 0)
+        else:
+            from scipy.special import ndtr  # takes longer to import than most rows to encode
 
-        assert self.steepness is not None
-        margin = self.margins(X, n_jobs)
-        chance: Floats = expit(self.steepness * margin)
-        # Next to zero, it rounds to ½, which is the 1 bit's.
-        return np.where(margin < 0, np.minimum(chance, np.nextafter(0.5, 0)), chance)
+            deviation = np.sqrt((p * (1 - p)) @ np.square(self.directions))
+            chance = ndtr((p @ self.directions + self.offset) / np.maximum(deviation, LEAST_DEVIATION))
+        return np.clip(chance, 0.0, 1.0)
 
     def classes(self, X: Floats, n_jobs: int | None = 1) -> Floats:
         """P(class | x), or P(tag | x), [n, c]."""
@@ -116,8 +124,8 @@ class PosteriorFunction:
         """What a file keeps."""
         meta, arrays = self.classifier.content()
         own = {"bias": arrays.pop("offset"), "directions": self.directions, "offset": self.offset}
-        own |= {} if self.steepness is None else {"steepness": self.steepness}
-        return {**meta, "exclusive": self.exclusive, "power": self.power}, {**arrays, **own}
+        about = {"exclusive": self.exclusive, "power": self.power, "calibrated": self.calibrated}
+        return {**meta, **about}, {**arrays, **own}
 
     @classmethod
     def restore(cls, meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
@@ -125,7 +133,7 @@ class PosteriorFunction:
         schema.check(SCHEMA, meta, arrays)
         parts = {name: array for name, array in arrays.items() if name in _MACHINE}
         classifier = HashFunction.assemble(meta, {**parts, "offset": arrays["bias"]})
-        own = arrays["directions"], arrays["offset"], arrays.get("steepness")
+        own = arrays["directions"], arrays["offset"], meta["calibrated"]
         return cls(classifier, meta["exclusive"], meta["power"], *own)
 
 
