@@ -96,7 +96,7 @@ def learn(
 
     _, directions, offset = max(executor.collect(quantiser, seeds), key=lambda one: one[0])
     column = (machine.weights.astype(np.float64) @ found.weights).astype(np.float32)
-    classifier = HashFunction(machine.scaling, machine.kernel, machine.Z, column, found.bias, machine.uncertainty)
+    classifier = HashFunction(machine.scaling, machine.kernel, machine.Z, column, found.bias)
     return PosteriorFunction(classifier, exclusive, power, directions, offset, calibrated=True)
 
 

@@ -50,15 +50,14 @@ def features(prior: Prior, X: Floats) -> tuple[Floats, Floats]:
     return Phi, prior.power * np.maximum(residual, 0.0)
 
 
-def hash_function(scaling: Scaling, prior: Prior, mean: Floats, factor: Factor) -> HashFunction:
-    """Hash function from the means of the whitened inducing values, [r, m], and the shared factor."""
+def hash_function(scaling: Scaling, prior: Prior, mean: Floats, factor: Factor | None) -> HashFunction:
+    """Hash function from the means of the whitened inducing values, [r, m], and the shared factor.
+
+    Without the factor, it knows nothing of how uncertain it is.
+    """
     root = prior.root.lower
     weights = scipy.linalg.solve_triangular(root, mean, lower=True, trans="T", check_finite=False)
-    # What of the prior's variance is left, less what would be left of it if nothing were known but the inducing values.
-    spread = scipy.linalg.solve_triangular(factor.lower, np.eye(len(root)), lower=True, check_finite=False)
-    shares, axes = scipy.linalg.eigh(spread.T @ spread - prior.power * np.eye(len(root)), check_finite=False)
-    half = axes * np.sqrt(np.abs(shares))
-    uncertainty = scipy.linalg.solve_triangular(root, half, lower=True, trans="T", check_finite=False)
+    uncertainty = None if factor is None else _uncertainty(prior, factor)
     return HashFunction(
         scaling,
         prior.kernel,
@@ -66,5 +65,15 @@ def hash_function(scaling: Scaling, prior: Prior, mean: Floats, factor: Factor) 
         prior.Z.astype(np.float32, order="C"),
         weights.astype(np.float32, order="C"),
         np.zeros(mean.shape[1]),
-        Uncertainty(prior.power, uncertainty.astype(np.float32, order="C"), int((shares < 0).sum())),
+        uncertainty,
     )
+
+
+def _uncertainty(prior: Prior, factor: Factor) -> Uncertainty:
+    root = prior.root.lower
+    # What of the prior's variance is left, less what would be left of it if nothing were known but the inducing values.
+    spread = scipy.linalg.solve_triangular(factor.lower, np.eye(len(root)), lower=True, check_finite=False)
+    shares, axes = scipy.linalg.eigh(spread.T @ spread - prior.power * np.eye(len(root)), check_finite=False)
+    half = axes * np.sqrt(np.abs(shares))
+    columns = scipy.linalg.solve_triangular(root, half, lower=True, trans="T", check_finite=False)
+    return Uncertainty(prior.power, columns.astype(np.float32, order="C"), int((shares < 0).sum()))

@@ -141,7 +141,7 @@ def train(
         state, (means, tally) = _sweep(source, problem, state, start, settings, note, codes)
         clock.lap("sweeps")
     assert state.factor is not None
-    machine = priors.hash_function(chosen.scaling, prior, state.mean, state.factor)
+    machine = priors.hash_function(chosen.scaling, prior, state.mean, state.factor if means is None else None)
     function: HashFunction | PosteriorFunction = machine
     latents = state.latents
 
