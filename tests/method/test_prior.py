@@ -50,7 +50,7 @@ def test_residual_is_never_negative(length_scale, dtype):
 @pytest.mark.parametrize("jitter", [0.0, priors.JITTER])
 def test_duplicates_among_inducing_inputs_only_cost_jitter(jitter):
     X, Z = rows(30, 4), rows(8, 5)
-    doubled = priors.build(KERNEL, np.concatenate([Z, Z, Z[:3]]), jitter)
+    doubled = priors.build(KERNEL, np.concatenate([Z, Z, Z[:3]]), jitter=jitter)
     assert 0 < doubled.jitter <= 1e-5
     Phi, residual = priors.features(doubled, X)
     single, alone = priors.features(priors.build(KERNEL, Z, jitter=0.0), X)
