@@ -340,7 +340,7 @@ def test_a_full_disk_stops_neither_training_nor_spoils_the_checkpoint_before(int
 
 @pytest.mark.parametrize("place", ["init_from_predictions", "refresh"])
 def test_an_interruption_before_the_first_sweep_keeps_what_was_chosen(tmp_path, monkeypatch, uninterrupted, place):
-    path = tmp_path / "run"
+    path, expected = tmp_path / "run", uninterrupted("labels", codes="sampled")
     chosen = []
     best_start, original = selection.best_start, getattr(inference, place)
 
@@ -357,7 +357,6 @@ def test_an_interruption_before_the_first_sweep_keeps_what_was_chosen(tmp_path, 
     with pytest.raises(KeyboardInterrupt):
         hasher(codes="sampled").fit(X, TARGETS["labels"], checkpoint=path)
     monkeypatch.setattr(inference, place, original)
-    expected = uninterrupted("labels", codes="sampled")
     assert_same_model(hasher(codes="sampled").fit(X, TARGETS["labels"], checkpoint=path), expected)
     assert len(chosen) == 1
 
@@ -366,7 +365,7 @@ def test_an_interruption_before_the_first_sweep_keeps_what_was_chosen(tmp_path, 
 def test_an_interruption_before_the_first_sweep_of_fixed_questions_keeps_what_was_chosen(
     tmp_path, monkeypatch, uninterrupted, place
 ):
-    path = tmp_path / "run"
+    path, expected = tmp_path / "run", uninterrupted("labels")
     chosen, choose, original = [], inducing.choose, getattr(inference, place)
 
     def interrupt(*_):
@@ -381,7 +380,7 @@ def test_an_interruption_before_the_first_sweep_of_fixed_questions_keeps_what_wa
     with pytest.raises(KeyboardInterrupt):
         hasher().fit(X, TARGETS["labels"], checkpoint=path)
     monkeypatch.setattr(inference, place, original)
-    assert_same_model(hasher().fit(X, TARGETS["labels"], checkpoint=path), uninterrupted("labels"))
+    assert_same_model(hasher().fit(X, TARGETS["labels"], checkpoint=path), expected)
     assert len(chosen) == 1
 
 
