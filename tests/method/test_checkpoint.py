@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gphash import GPHasher, container
-from gphash.method import ep, inference, selection
+from gphash.method import ep, inducing, inference, selection
 from tests import digits
 from tests.digits import QUICK
 
@@ -38,8 +38,11 @@ def interrupt(path, y, number=3, **changes):
 
 
 def assert_same_model(one, other):
-    for name in ("Z", "weights", "uncertainty"):
-        np.testing.assert_array_equal(getattr(one.hash_function_, name), getattr(other.hash_function_, name))
+    (meta, arrays), (other_meta, other_arrays) = (each.hash_function_.content() for each in (one, other))
+    assert meta == other_meta
+    assert arrays.keys() == other_arrays.keys()
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(array, other_arrays[name])
     assert one.fingerprint_ == other.fingerprint_
     np.testing.assert_array_equal(one.encode(digits.X), other.encode(digits.X))
     assert [sweep._replace(seconds=0) for sweep in one.sweeps_] == [
@@ -71,15 +74,26 @@ def interrupted(path):
     return path
 
 
+@pytest.fixture
+def sampled(path):
+    """The same while codes are sampled."""
+    interrupt(path, TARGETS["labels"], codes="sampled")
+    return path
+
+
 @pytest.mark.parametrize("number", [1, 2, 5, 7])
-@pytest.mark.parametrize("kind", ["labels", "tags", "pairs"])
+@pytest.mark.parametrize(
+    ("kind", "codes"),
+    [("labels", "posterior"), ("tags", "posterior"), ("labels", "sampled"), ("tags", "sampled"), ("pairs", "sampled")],
+)
 @pytest.mark.parametrize("solver", ["shared", "blockwise"])
-def test_going_on_ends_like_never_stopping(path, uninterrupted, solver, kind, number):
-    expected = uninterrupted(kind, solver=solver)
+def test_going_on_ends_like_never_stopping(path, uninterrupted, solver, kind, codes, number):
+    given = {"solver": solver, "codes": codes}
+    expected = uninterrupted(kind, **given)
     number = min(number, len(expected.sweeps_))
-    interrupt(path, TARGETS[kind], number, solver=solver)
+    interrupt(path, TARGETS[kind], number, **given)
     seen = []
-    resumed = hasher(solver=solver).fit(X, TARGETS[kind], checkpoint=path, callback=seen.append)
+    resumed = hasher(**given).fit(X, TARGETS[kind], checkpoint=path, callback=seen.append)
     assert [sweep.number for sweep in seen] == list(range(number + 1, len(expected.sweeps_) + 1))
     assert_same_model(resumed, expected)
 
@@ -114,8 +128,9 @@ def test_threads_and_memory_may_differ_when_going_on(interrupted, uninterrupted)
     assert_same_model(resumed, uninterrupted("labels"))
 
 
-def test_choices_of_the_hasher_are_kept(path):
-    auto = {"length_scale": "auto", "signal_scale": "auto", "pair_weight": "auto"}
+@pytest.mark.parametrize("codes", ["posterior", "sampled"])
+def test_choices_of_the_hasher_are_kept(path, codes):
+    auto = {"length_scale": "auto", "signal_scale": "auto", "pair_weight": "auto", "codes": codes}
     interrupt(path, TARGETS["labels"], **auto)
     resumed = hasher(**auto).fit(X, TARGETS["labels"], checkpoint=path)
     expected = hasher(**auto).fit(X, TARGETS["labels"])
@@ -172,6 +187,7 @@ def test_ctrl_c_leaves_a_checkpoint_to_go_on_from(path, pytestconfig):
         (X, TARGETS["tags"], {}),
         (X, TARGETS["pairs"], {}),
         (X, TARGETS["labels"], {"n_bits": 9}),
+        (X, TARGETS["labels"], {"codes": "sampled"}),
         (X, TARGETS["labels"], {"length_scale": 0.91}),
         (X, TARGETS["labels"], {"similarity_scale": 0.5}),
         (X, TARGETS["labels"], {"block_size": 32}),
@@ -242,18 +258,46 @@ def crafted(path, part, name, value):
         ("arrays", "mean", np.zeros((50, 7))),
     ],
 )
-def test_a_crafted_checkpoint_is_refused_and_left_alone(interrupted, part, name, value):
-    crafted(interrupted, part, name, value)
+def test_a_crafted_checkpoint_is_refused_and_left_alone(sampled, part, name, value):
+    crafted(sampled, part, name, value)
+    before = sampled.read_bytes()
+    with pytest.raises(container.FormatError, match=r"training\.checkpoint' cannot be used: .*; remove the file"):
+        hasher(codes="sampled").fit(X, TARGETS["labels"], checkpoint=sampled)
+    assert sampled.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("signs", np.ones((N, 8), np.int8)),  # as many as bits, and not as questions
+        ("mean", np.zeros((50, 8))),
+        ("site_precision", np.full((N, 10), -1.0)),
+        ("start_signs", np.ones((N, 10), np.int8)),
+    ],
+)
+def test_a_crafted_checkpoint_of_fixed_questions_is_refused_and_left_alone(interrupted, name, value):
+    crafted(interrupted, "arrays", name, value)
     before = interrupted.read_bytes()
     with pytest.raises(container.FormatError, match=r"training\.checkpoint' cannot be used: .*; remove the file"):
         hasher().fit(X, TARGETS["labels"], checkpoint=interrupted)
     assert interrupted.read_bytes() == before
 
 
-def test_sites_that_say_nothing_do_not_end_training(interrupted):
+def test_with_fixed_questions_there_is_no_start_and_a_column_for_every_class(interrupted):
+    stored = container.read(interrupted)
+    assert stored.meta["start"] is None
+    assert stored.meta["state"]["frozen"]
+    assert stored.arrays["signs"].shape == (N, 10)
+    assert (stored.arrays["signs"].sum(axis=1) == 2 - 10).all()  # of every row, one class
+
+
+@pytest.mark.parametrize("codes", ["posterior", "sampled"])
+def test_sites_that_say_nothing_do_not_end_training(path, codes):
+    interrupt(path, TARGETS["labels"], codes=codes)
     for name in ("site_precision", "site_shift"):
-        crafted(interrupted, "arrays", name, np.zeros((N, 8)))
-    assert np.isfinite(hasher().fit(X, TARGETS["labels"], checkpoint=interrupted).hash_function_.weights).all()
+        crafted(path, "arrays", name, np.zeros((N, 8 if codes == "sampled" else 10)))
+    found = hasher(codes=codes).fit(X, TARGETS["labels"], checkpoint=path)
+    assert np.isfinite(found.hash_function_.content()[1]["weights"]).all()
 
 
 def test_a_model_is_no_checkpoint(path, uninterrupted):
@@ -296,7 +340,7 @@ def test_a_full_disk_stops_neither_training_nor_spoils_the_checkpoint_before(int
 
 @pytest.mark.parametrize("place", ["init_from_predictions", "refresh"])
 def test_an_interruption_before_the_first_sweep_keeps_what_was_chosen(tmp_path, monkeypatch, uninterrupted, place):
-    path = tmp_path / "run"
+    path, expected = tmp_path / "run", uninterrupted("labels", codes="sampled")
     chosen = []
     best_start, original = selection.best_start, getattr(inference, place)
 
@@ -311,14 +355,39 @@ def test_an_interruption_before_the_first_sweep_keeps_what_was_chosen(tmp_path, 
 
     monkeypatch.setattr(selection, "best_start", best)
     with pytest.raises(KeyboardInterrupt):
-        hasher().fit(X, TARGETS["labels"], checkpoint=path)
+        hasher(codes="sampled").fit(X, TARGETS["labels"], checkpoint=path)
     monkeypatch.setattr(inference, place, original)
-    assert_same_model(hasher().fit(X, TARGETS["labels"], checkpoint=path), uninterrupted("labels"))
+    assert_same_model(hasher(codes="sampled").fit(X, TARGETS["labels"], checkpoint=path), expected)
     assert len(chosen) == 1
 
 
-def test_a_factor_of_several_panels_is_resumed_as_it_was(tmp_path):
-    settings = digits.QUICK | {"n_inducing": 150, "max_sweeps": 5}
+@pytest.mark.parametrize("place", ["init", "refresh"])
+def test_an_interruption_before_the_first_sweep_of_fixed_questions_keeps_what_was_chosen(
+    tmp_path, monkeypatch, uninterrupted, place
+):
+    path, expected = tmp_path / "run", uninterrupted("labels")
+    chosen, choose, original = [], inducing.choose, getattr(inference, place)
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    def choosing(*arguments):
+        chosen.append(choose(*arguments))
+        return chosen[-1]
+
+    monkeypatch.setattr(inducing, "choose", choosing)
+    monkeypatch.setattr(inference, place, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        hasher().fit(X, TARGETS["labels"], checkpoint=path)
+    monkeypatch.setattr(inference, place, original)
+    assert_same_model(hasher().fit(X, TARGETS["labels"], checkpoint=path), expected)
+    assert len(chosen) == 1
+
+
+@pytest.mark.filterwarnings("ignore:expectation propagation has not converged")
+@pytest.mark.parametrize("codes", ["posterior", "sampled"])
+def test_a_factor_of_several_panels_is_resumed_as_it_was(tmp_path, codes):
+    settings = digits.QUICK | {"n_inducing": 150, "max_sweeps": 5, "codes": codes}
 
     def stop(sweep):
         if sweep.number == 3:

@@ -225,6 +225,7 @@ def test_from_random_codes_representatives_and_other_rows_come_to_the_same_words
 
 SETTINGS = Settings(
     n_bits=12,
+    codes="sampled",
     n_inducing=100,
     length_scale=0.7,
     signal_scale=4.0,
@@ -256,27 +257,34 @@ def test_after_training_representatives_and_other_rows_have_the_same_words():
     assert_one_word_per_class(*(np.concatenate(part) for part in (signs[:n], signs[n:], labels[:n], labels[n:])))
 
 
-def test_training_learns_codes_that_unseen_rows_are_given_too():
+@pytest.mark.parametrize("codes", ["sampled", "posterior"])
+def test_training_learns_codes_that_unseen_rows_are_given_too(codes):
     X, y = digits()
-    function = trained(2)[0].function
+    function = trained(2, codes=codes)[0].function
     words, _ = dominant(function.margins(X[:N_TRAIN]) >= 0, y[:N_TRAIN])
     distances = ((function.margins(X[N_TRAIN:]) >= 0)[:, None] != words).sum(axis=2)
     assert (distances.argmin(axis=1) == y[N_TRAIN:]).mean() > 0.9
 
 
-def test_training_is_the_same_bit_for_bit_for_one_and_two_threads():
-    (one, one_signs, _, _), (two, two_signs, _, _) = trained(1), trained(2)
+@pytest.mark.parametrize("codes", ["sampled", "posterior"])
+def test_training_is_the_same_bit_for_bit_for_one_and_two_threads(codes):
+    (one, one_signs, _, _), (two, two_signs, _, _) = trained(1, codes=codes), trained(2, codes=codes)
     for mine, theirs in zip(one_signs, two_signs, strict=True):
         np.testing.assert_array_equal(mine, theirs)
-    for name in ("Z", "weights", "uncertainty"):
-        np.testing.assert_array_equal(getattr(one.function, name), getattr(two.function, name))
+    mine, theirs = (outcome.function.content()[1] for outcome in (one, two))
+    assert mine.keys() == theirs.keys()
+    for name, array in mine.items():
+        np.testing.assert_array_equal(array, theirs[name])
     assert [sweep._replace(seconds=0) for sweep in one.sweeps] == [sweep._replace(seconds=0) for sweep in two.sweeps]
     X_test = digits()[0][N_TRAIN:]
     np.testing.assert_array_equal(one.function.margins(X_test, 1), two.function.margins(X_test, 2))
 
 
-def test_training_is_the_same_with_phi_on_disk():
-    np.testing.assert_array_equal(trained(2)[0].function.weights, trained(2, memory_limit=0.0)[0].function.weights)
+@pytest.mark.parametrize("codes", ["sampled", "posterior"])
+def test_training_is_the_same_with_phi_on_disk(codes):
+    here, on_disk = (trained(2, codes=codes, memory_limit=limit)[0].function for limit in (np.inf, 0.0))
+    for name, array in here.content()[1].items():
+        np.testing.assert_array_equal(array, on_disk.content()[1][name])
 
 
 def test_another_seed_gives_other_codes():

@@ -8,7 +8,7 @@ import pytest
 from sklearn.gaussian_process.kernels import RBF, Matern
 
 from gphash import GPHasher, load
-from gphash.method import kernels
+from gphash.method import kernels, scaling
 from gphash.method.kernels import KERNELS, Exponential, Kernel, Matern32, SquaredExponential
 from tests import digits, reference
 
@@ -118,8 +118,9 @@ def test_training_goes_on_and_ends_in_a_file_with_any_kernel(tmp_path, cauchy, n
     hasher = GPHasher(**given).fit(X, y)
     resumed = GPHasher(**given).fit(X, y, checkpoint=tmp_path / "run")
     assert resumed.fingerprint_ == hasher.fingerprint_
-    distance = hasher.length_scale_ / np.array(KERNELS[name].LENGTH_SCALES)
-    assert 0.5 < distance.min() < distance.max() < 5
+    distance = kernels.median_distance(scaling.apply(hasher.hash_function_.scaling, X))
+    factors = np.array(KERNELS[name].LENGTH_SCALES)
+    assert np.isclose(hasher.length_scale_ / distance, factors, rtol=1e-4).any()
     hasher.save(tmp_path / "model")
     read = load(tmp_path / "model")
     assert read.hash_function_.kernel == hasher.hash_function_.kernel

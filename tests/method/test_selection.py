@@ -7,7 +7,7 @@ import pytest
 
 from gphash.data.blocks import ArrayTable
 from gphash.execution.local import LocalExecutor, SerialExecutor
-from gphash.method import gibbs, kernels, selection, training
+from gphash.method import gibbs, kernels, scaling, selection, training
 from gphash.method.kernels import SquaredExponential
 from gphash.method.scaling import Scaling
 from gphash.method.selection import Sample
@@ -34,14 +34,14 @@ def judged(y, n_pairs, seed=1):
     return similarity.from_pairs(Pairs(i, j, np.where(y[i] == y[j], 1, -1)), len(y))
 
 
-def sample_of(kind="labels", width=0.5, n_inducing=40):
+def sample_of(kind="labels", width=0.5, n_inducing=40, power=1.0):
     X, y = striped(width)
     taught = {
         "labels": lambda: similarity.from_labels(y),
         "tags": lambda: similarity.from_tags(np.eye(2, dtype=int)[y]),
         "pairs": lambda: judged(y, 3000),
     }
-    return Sample(X, taught[kind](), X[:n_inducing], SCALING)
+    return Sample(X, taught[kind](), X[:n_inducing], SCALING, power)
 
 
 def table_of(weight=1.0):
@@ -50,7 +50,8 @@ def table_of(weight=1.0):
 
 def chosen(sample, length_scale=None, signal_scale=None, seed=0, executor=None):
     given = length_scale, signal_scale
-    return selection.choose_kernel(sample, table_of(), seed, SquaredExponential, *given, executor or SerialExecutor())
+    executor = executor or SerialExecutor()
+    return selection.choose_kernel(sample, table_of(), seed, SquaredExponential, *given, None, executor)
 
 
 @pytest.fixture
@@ -74,21 +75,46 @@ class TestKernel:
         monkeypatch.setattr(kernels, "median_distance", lambda X: 1.0)
         assert chosen(sample_of(kind, width), signal_scale=8.0).length_scale == length
 
-    def test_what_is_chosen_has_the_best_score_for_the_same_codes(self, trained):
-        found = chosen(sample_of(width=0.25))
-        (first, start), *tried = trained
-        assert len(tried) == len(SquaredExponential.LENGTH_SCALES) * len(selection.SIGNAL_SCALES)
-        assert first[1].length_scale == pytest.approx(kernels.median_distance(sample_of().X))
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_length_scales_are_compared_first_then_signal_scales_for_the_same_codes(self, trained, kind):
+        sample = sample_of(kind, 0.25)
+        found = chosen(sample)
+        if kind == "pairs":  # codes have to be trained, for want of words
+            (first, start), *tried = trained
+            assert first[1].length_scale == pytest.approx(kernels.median_distance(sample.X))
+            signs = start.signs
+        else:
+            tried, signs = trained, trained[0][0][4]
+        n_lengths = len(SquaredExponential.LENGTH_SCALES)
+        assert len(tried) == n_lengths + len(selection.SIGNAL_SCALES)
         for arguments, outcome in tried:
-            np.testing.assert_array_equal(arguments[-1], start.signs)
-            np.testing.assert_array_equal(outcome.signs, start.signs)
-        assert found == max(tried, key=lambda one: one[1].score)[0][1]
+            np.testing.assert_array_equal(arguments[4], signs)
+            np.testing.assert_array_equal(outcome.signs, signs)
+        lengths, signals = tried[:n_lengths], tried[n_lengths:]
+        assert len({arguments[1].signal_scale for arguments, _ in lengths}) == 1
+        longest = max(lengths, key=lambda one: one[1].score)[0][1].length_scale
+        assert {arguments[1].length_scale for arguments, _ in signals} == {longest}
+        assert found == max(signals, key=lambda one: one[1].score)[0][1]
+
+    def test_codes_that_are_given_are_those_that_kernels_are_compared_by(self, trained):
+        signs, given = selection.random_signs(N, BITS, 3), (SquaredExponential, None, None)
+        selection.choose_kernel(sample_of(), table_of(), 0, *given, signs, SerialExecutor())
+        for arguments, _ in trained:
+            np.testing.assert_array_equal(arguments[4], signs)
+
+    def test_where_a_few_rows_count_for_much_the_smoothest_kernel_that_may_be_as_good_is_taken(self):
+        rough, smooth = SquaredExponential(0.1, 4.0), SquaredExponential(1.0, 4.0)
+        few = np.r_[np.full(10, 10.0), np.full(990, 1e-3)]
+        for weights, wanted in ((None, rough), (np.ones(1000), rough), (few, smooth)):
+            assert selection.smoothest([rough, smooth], [-0.10, -0.15], weights) == wanted
+        assert selection.smoothest([rough, smooth], [-0.10, -0.60], few) == rough
 
     def test_the_edges_of_the_grid_can_be_chosen(self, trained):
-        narrow, wide, noise = (sample_of(width=width) for width in (0.125, 0.5, 0.001))
+        narrow, noise = (sample_of(width=width, n_inducing=120) for width in (0.125, 0.001))
         distance = kernels.median_distance(narrow.X)
-        assert chosen(narrow).length_scale == distance * SquaredExponential.LENGTH_SCALES[0]
-        assert chosen(wide).signal_scale == selection.SIGNAL_SCALES[-1]
+        assert chosen(narrow) == SquaredExponential(
+            distance * SquaredExponential.LENGTH_SCALES[0], selection.SIGNAL_SCALES[-1]
+        )
         # Where there is nothing to learn, the kernel that claims least.
         assert chosen(noise) == SquaredExponential(
             distance * SquaredExponential.LENGTH_SCALES[-1], selection.SIGNAL_SCALES[0]
@@ -112,17 +138,34 @@ class TestKernel:
 
 class TestStart:
     @staticmethod
-    def best(n_starts, seed=0, kind="labels"):
-        return selection.best_start(sample_of(kind), KERNEL, table_of(), seed, n_starts, SerialExecutor())
+    def best(n_starts, seed=0, kind="pairs"):
+        sample, executor = sample_of(kind), SerialExecutor()
+        first = selection.first_codes(sample, KERNEL, BITS, seed, n_starts, executor)
+        return selection.best_start(sample, KERNEL, table_of(), seed, n_starts, first, executor)
 
-    @pytest.mark.parametrize("kind", KINDS)
-    def test_the_one_with_the_best_score_goes_on(self, trained, kind):
-        found = self.best(5, kind=kind)
+    def test_of_pairs_the_one_with_the_best_score_goes_on(self, trained):
+        found = self.best(5)
         scores = [outcome.score for _, outcome in trained]
         assert len(scores) == 5
         assert len(set(scores)) > 1
         assert found.score == max(scores)
         assert found is trained[int(np.argmax(scores))][1]
+
+    @pytest.mark.parametrize("kind", ["labels", "tags"])
+    def test_labels_and_tags_begin_with_words(self, trained, kind):
+        sample = sample_of(kind)
+        first = selection.first_codes(sample, KERNEL, BITS, 0, 2, SerialExecutor())
+        y = sample.supervision.masks[:, 0]
+        for one in np.unique(y):
+            assert (first[y == one] == first[y == one][0]).all()
+        assert len(np.unique(first, axis=0)) == 2
+        found = self.best(2, kind=kind)
+        assert len(trained) == 1
+        np.testing.assert_array_equal(trained[0][0][4], first)
+        assert found is trained[0][1]
+
+    def test_pairs_know_no_words(self):
+        assert selection.first_codes(sample_of("pairs"), KERNEL, BITS, 0, 2, SerialExecutor()) is None
 
     def test_more_starts_are_the_same_and_others(self, trained):
         assert self.best(4).score >= self.best(1).score
@@ -142,9 +185,9 @@ class TestStart:
         margins = KERNEL.evaluate(start.function.landmarks, sample.X) @ start.function.weights
         assert ((margins >= 0) == (start.signs > 0)).mean() > 0.9
 
-    def test_codes_that_are_given_stay(self):
+    def test_codes_that_are_given_stay_if_they_are_frozen(self):
         signs = selection.random_signs(N, BITS, 3)
-        start = selection.train_sample(sample_of(), KERNEL, table_of(), 0, signs)
+        start = selection.train_sample(sample_of(), KERNEL, table_of(), 0, signs, frozen=True)
         np.testing.assert_array_equal(start.signs, signs)
 
 
@@ -153,13 +196,14 @@ class TestPairWeight:
     WEIGHTS = (1.0, 0.2, 0.06)
 
     def choose(self, sample, n_partners=PARTNERS, seed=0):
-        return selection.choose_pair_weight(sample, KERNEL, table_of, n_partners, seed, 1, SerialExecutor())
+        first = selection.first_codes(sample, KERNEL, BITS, seed, 1, SerialExecutor())
+        return selection.choose_pair_weight(sample, KERNEL, table_of, n_partners, seed, 1, first, SerialExecutor())
 
     @pytest.mark.parametrize("wanted", WEIGHTS)
     @pytest.mark.parametrize("kind", KINDS)
     def test_retrieval_decides_and_not_the_score(self, monkeypatch, kind, wanted):
         """The one weight with useful codes has the worst score by far."""
-        good = selection.best_start(sample_of(kind), KERNEL, table_of(), 0, 3, SerialExecutor())
+        good = TestStart.best(3, kind=kind)
         noise = np.random.default_rng(0).normal(size=good.function.weights.shape).astype(np.float32)
         signs = selection.random_signs(N, BITS, 9)
         useless = SimpleNamespace(landmarks=good.function.landmarks, weights=noise)
@@ -262,15 +306,15 @@ def test_only_rows_of_the_sample_are_looked_at(monkeypatch, trained, kind):
     monkeypatch.setattr(selection, "SAMPLE", 60)
     monkeypatch.setattr(selection, "INDUCING", 20)
     whole = sample_of(kind)
-    settings = Settings(BITS, n_inducing=30, n_starts=1, pair_weight=None, max_sweeps=2, block_size=64)
+    given = {"n_inducing": 30, "n_starts": 1, "pair_weight": None, "max_sweeps": 2, "block_size": 64}
+    settings = Settings(BITS, codes="sampled", **given)
     found = training.train(ArrayTable(whole.X), whole.supervision, settings, SerialExecutor())
     order = whole.supervision.order(np.random.default_rng(settings.seed), 60)
-    some, rows = order[:60], training.scaling.apply(found.chosen.scaling, whole.X)
-    assert len(trained) > 20
+    some, rows = order[:60], scaling.apply(found.chosen.scaling, whole.X)
+    assert len(trained) > len(selection.SIGNAL_SCALES)
     for (part, *_), outcome in trained:
         np.testing.assert_array_equal(part.X, rows[some[: len(part.X)]])
         assert len(part.Z) == 20
-        assert {*map(bytes, part.Z)} <= {*map(bytes, found.chosen.Z)}
         assert len(outcome.signs) == len(part.X)
         if isinstance(part.supervision, PairGraph):
             assert part.supervision.n_rows == 60

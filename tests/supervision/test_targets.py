@@ -100,7 +100,7 @@ def test_a_kind_from_outside_is_trained_kept_and_judged(tmp_path, triplets, path
     assert hasher.fingerprint_ == GPHasher(**settings).fit(X, Pairs(*both, signs)).fingerprint_
     assert container.read(tmp_path / "run").meta["supervision"] == "triplets"
     assert hasher.score(X, y) > 0.5
-    assert GPHasher(**settings).fit(X, paths).score(X, paths) > 0.8
+    assert GPHasher(**settings).fit(X, paths).score(X, paths) > 0.7
 
 
 def test_a_checkpoint_of_another_kind_is_of_another_run(tmp_path, paths):

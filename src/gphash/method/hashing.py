@@ -159,6 +159,8 @@ class HashFunction:
             raise schema.FaultError("of its 'uncertainty', one part is missing")
         uncertainty = None
         if columns is not None:
+            if about["n_lowering"] > columns.shape[1]:
+                raise schema.FaultError(f"the field 'n_lowering' is more than the {columns.shape[1]} columns there are")
             uncertainty = Uncertainty(about["power"], columns, about["n_lowering"])
         own = {name: arrays[name] for name in ("Z", "weights", "offset")}
         function = cls(scaled, kernels.from_meta(meta["kernel"]), **own, uncertainty=uncertainty)

@@ -92,11 +92,12 @@ def hadamard(n_words: int, n_bits: int, generator: np.random.Generator) -> Signs
     order = 1 << (max(n_bits, n_words) - 1).bit_length()
     matrix = scipy.linalg.hadamard(order, dtype=np.int8)
     draw = partial(generator.choice, order, replace=False)
-    if order == n_bits:
-        return np.asarray(matrix[draw(n_words)])
+    if order == n_bits or n_words == 1:
+        return np.asarray(matrix[draw(n_words), :n_bits])
 
     def spread(words: Signs) -> tuple[float, float]:
-        distances = (n_bits - words.astype(np.int64) @ words.T) // 2
+        wide = words.astype(np.float32)  # whole numbers, exactly, and much faster than as integers
+        distances = (n_bits - wide @ wide.T) / 2
         apart = distances[~np.eye(n_words, dtype=bool)]
         return float(apart.min()), float(apart.mean())
 

@@ -13,9 +13,6 @@ from numpy.typing import ArrayLike, NDArray
 from gphash.arrays import Floats, Indices
 from gphash.codes import packing
 
-GRAIN = 2.0**-20  # of weights that are added up: sums of its multiples are exact, in whatever order
-NARROW = 0.1  # the largest share of the rows that a tag is on, if all who share it are simply similar
-
 
 class Pairs(NamedTuple):
     """Pairs of rows judged alike or unlike.
