@@ -12,7 +12,7 @@ CROWD = 0.5  # of the rows, at least, has a code that too many share
 EXCESS = 2  # times the share that the largest class or tag explains
 
 
-class Tally(NamedTuple):
+class CodeCounts(NamedTuple):
     """How often codes occur, those of rows with different signatures apart."""
 
     masks: NDArray[np.uint64]  # the first word of the signature; 0 if there is none, [k]
@@ -20,7 +20,7 @@ class Tally(NamedTuple):
     counts: Floats  # rows, [k]
 
 
-def remark(tally: Tally, supervision: Supervision, n_bits: int) -> str | None:
+def remark(tally: CodeCounts, supervision: Supervision, n_bits: int) -> str | None:
     """What is wrong with the codes of the training rows, and what to do about it; None if nothing is."""
     words, word = np.unique(tally.codes, axis=0, return_inverse=True)
     sizes = np.bincount(word.reshape(-1), tally.counts)

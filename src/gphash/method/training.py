@@ -19,7 +19,7 @@ from gphash.execution.local import BlocksLostError, Executor, row_blocks
 from gphash.execution.spill import Spill
 from gphash.method import collapse, decoding, gibbs, inducing, inference, metric, partition, selection
 from gphash.method import prior as priors
-from gphash.method.collapse import Tally
+from gphash.method.collapse import CodeCounts
 from gphash.method.hashing import HashFunction
 from gphash.method.kernels import KERNELS, Kernel
 from gphash.method.partition import Partition, RowSource
@@ -274,7 +274,7 @@ def _sweep(
     settings: Settings,
     note: Callable[[State, Sweep], None],
     codes: Callable[[int], Signs | None] | None,
-) -> tuple[State, tuple[Floats | None, Tally]]:
+) -> tuple[State, tuple[Floats | None, CodeCounts]]:
     """All sweeps, and what is lost on the way made again: the last state, and how often codes occur.
 
     With fixed questions, leave-one-out answers come with it.
@@ -303,22 +303,22 @@ def _sweep(
             warnings.warn(f"{error}; its blocks are made again, and training goes on.", RuntimeWarning, stacklevel=3)
 
 
-def _tally(problem: Problem, latents: Sequence[Latent], executor: Executor) -> Tally:
+def _tally(problem: Problem, latents: Sequence[Latent], executor: Executor) -> CodeCounts:
     """How often codes occur, in all blocks."""
     tallies = list(
         executor.collect(lambda block, latent: _count(latent.signs, block.signatures), problem.rows, latents)
     )
-    return Tally(*(np.concatenate(parts) for parts in zip(*tallies, strict=True)))
+    return CodeCounts(*(np.concatenate(parts) for parts in zip(*tallies, strict=True)))
 
 
-def _count(signs: Signs, signatures: Signatures | None) -> Tally:
+def _count(signs: Signs, signatures: Signatures | None) -> CodeCounts:
     """How often codes occur among some rows."""
     nothing = Signatures(np.zeros((len(signs), 1), dtype=np.uint64), True)
     groups, _ = gibbs.group(signs, signatures or nothing)
-    return Tally(groups.signatures.masks[:, 0], np.packbits(groups.signs.T > 0, axis=1), groups.counts)
+    return CodeCounts(groups.signatures.masks[:, 0], np.packbits(groups.signs.T > 0, axis=1), groups.counts)
 
 
-def _words(tally: Tally, n_bits: int) -> NDArray[np.uint8]:
+def _words(tally: CodeCounts, n_bits: int) -> NDArray[np.uint8]:
     """The commonest code of every class, bits [c, m]; of equally common codes, the smallest."""
     classes, codes, counts = tally
     words, word = np.unique(codes, axis=0, return_inverse=True)
