@@ -28,6 +28,8 @@ def remark(tally: CodeCounts, supervision: Supervision, n_bits: int) -> str | No
     # As many as random codes would have: with few bits, some of them meet.
     n_codes = 2.0 ** min(n_bits, 60)
     wanted = round(-n_codes * np.expm1(n_kinds * np.log1p(-1 / n_codes)))
+    if supervision.form != "labels":  # nobody sees to it that sets of tags have words of their own
+        wanted -= int(2 * np.sqrt(max(n_kinds - wanted, 0)))
     bits = np.unpackbits(words, axis=1, count=n_bits)
     n_different = len(np.unique(bits ^ bits[:1], axis=1).T) - bool((bits == bits[:1]).all(axis=0).any())
     possible = min(n_bits, 2.0 ** (n_kinds - 1) - 1) if n_kinds < n_bits else n_bits

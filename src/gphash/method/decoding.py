@@ -93,6 +93,8 @@ def learn(
         first = words.rotation(scores, n_bits, generator)
         directions, _ = words.search(scores[taught], alike[0], first, seed)
         directions = words.distinct(scores, directions, generator)
+        if exclusive:
+            directions = words.apart(directions, centre)
         promise = Tally(np.where(scores[judged] @ directions >= 0, 1, -1).astype(np.int8), alike[1]).quality
         return promise, directions, -centre @ directions
 

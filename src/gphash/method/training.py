@@ -30,6 +30,7 @@ from gphash.method.state import Latent, Problem, Schedule, State, Sweep
 from gphash.supervision.similarity import Signatures, Supervision
 
 R = TypeVar("R")
+Ended = tuple[HashFunction | PosteriorFunction, CodeCounts, Callable[[], Signs]]
 
 READING = 16384  # rows read at a time where nothing else decides
 ANSWERED = 20_000  # rows, about, that teach the read-out
@@ -142,24 +143,33 @@ def train(
         clock.lap("sweeps")
     assert state.factor is not None
     machine = priors.hash_function(chosen.scaling, prior, state.mean, state.factor)
-    function: HashFunction | PosteriorFunction = machine
-    latents = state.latents
-
-    def trained_codes() -> Signs:
-        return source.codes(latents)
-
-    if means is not None and isinstance(supervision, Signatures):
-        some = supervision[np.concatenate([parts.blocks[number] for number in _asked(parts)])]
-        starts = selection.seeds(settings.seed, settings.n_starts)
-        function = decoding.learn(means, some, supervision, settings.n_bits, starts, machine, executor)
-        known, signs = supervision.known, np.zeros((supervision.n_rows, settings.n_bits), np.int8)
-        signs[known] = decoding.spell(function, supervision[known], supervision)
-        tally = _count(signs[known], supervision[known])
-        trained_codes = signs.copy
+    if means is None or not isinstance(supervision, Signatures):
+        latents = state.latents
+        ended: Ended = machine, tally, lambda: source.codes(latents)
+    else:
+        ended = _read(means, machine, supervision, settings, parts, executor)
+    function, tally, trained_codes = ended
     clock.lap("hash function")
     words = _words(tally, settings.n_bits) if supervision.form == "labels" else None
     found = collapse.remark(tally, supervision, settings.n_bits)
     return Trained(function, chosen, words, found, trained_codes, sweeps, clock.seconds)
+
+
+def _read(
+    means: Floats,
+    machine: HashFunction,
+    supervision: Signatures,
+    settings: Settings,
+    parts: Partition,
+    executor: Executor,
+) -> Ended:
+    """Bits from the answers to questions, and the codes that training rows should have."""
+    some = supervision[np.concatenate([parts.blocks[number] for number in _asked(parts)])]
+    starts = selection.seeds(settings.seed, settings.n_starts)
+    function = decoding.learn(means, some, supervision, settings.n_bits, starts, machine, executor)
+    known, signs = supervision.known, np.zeros((supervision.n_rows, settings.n_bits), np.int8)
+    signs[known] = decoding.spell(function, supervision[known], supervision)
+    return function, _count(signs[known], supervision[known]), signs.copy
 
 
 def _answers(supervision: Supervision, settings: Settings) -> Signs | None:
