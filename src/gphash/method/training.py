@@ -8,6 +8,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -144,8 +145,7 @@ def train(
     assert state.factor is not None
     machine = priors.hash_function(chosen.scaling, prior, state.mean, state.factor)
     if means is None or not isinstance(supervision, Signatures):
-        latents = state.latents
-        ended: Ended = machine, tally, lambda: source.codes(latents)
+        ended: Ended = machine, tally, partial(source.codes, state.latents)
     else:
         ended = _read(means, machine, supervision, settings, parts, executor)
     function, tally, trained_codes = ended
