@@ -190,16 +190,13 @@ class TestRetrieval:
         assert hasher.pair_weight_ == 1
         assert np.log(0.5) < hasher.leave_one_out_score_ < 0
 
-    @pytest.mark.parametrize("codes", ["posterior", "sampled"])
     @pytest.mark.parametrize("seed", [0, 1])
-    def test_no_two_bits_tell_training_rows_apart_in_the_same_way(self, codes, seed):
-        hasher = GPHasher(**QUICK | {"n_bits": 32, "n_inducing": 100, "random_state": seed}, codes=codes)
+    def test_no_two_bits_tell_training_rows_apart_in_the_same_way(self, seed):
+        hasher = GPHasher(**QUICK | {"n_bits": 32, "n_inducing": 100, "random_state": seed})
         signs = np.where(hasher.fit_transform(digits.X[:600], digits.y[:600]) > 0, 1, -1)
-        # Bits of posteriors may agree about classes, and differ on rows that are between them.
-        sampled = [np.where(hasher.class_codes_ > 0, 1, -1)] if codes == "sampled" else []
-        for rows in (signs, *sampled):
-            product = np.abs(rows.T @ rows)
-            assert product[np.triu_indices(32, 1)].max() < len(rows)
+        # They may agree about classes, and differ on rows that are between them.
+        product = np.abs(signs.T @ signs)
+        assert product[np.triu_indices(32, 1)].max() < len(signs)
 
     # Measured on five seeds: labels 0.85 to 0.90, tags 0.84 to 0.85, pairs 0.85 to 0.88.
     @pytest.mark.parametrize("kind", ["labels", "tags", "pairs"])
@@ -406,6 +403,7 @@ class TestPartialAndSkewed:
         with pytest.raises(ValueError, match="belongs to another run"):
             GPHasher(**settings).fit(X, y, checkpoint=tmp_path / "run")
 
+    @pytest.mark.filterwarnings("ignore:codes have collapsed")  # of five classes, one has 95% of the rows
     @pytest.mark.parametrize("solver", ["shared", "blockwise"])
     def test_balanced_classes_find_what_is_rare(self, solver):
         rng = np.random.default_rng(0)
@@ -430,12 +428,12 @@ class TestPartialAndSkewed:
 
     def test_many_classes_of_few_rows(self):
         rng = np.random.default_rng(0)
-        centres, y = rng.normal(size=(1000, 16)), np.arange(5000) % 1000
-        X = centres[y] + 0.1 * rng.normal(size=(5000, 16))
+        centres, y = rng.normal(size=(300, 16)), np.arange(1500) % 300
+        X = centres[y] + 0.1 * rng.normal(size=(1500, 16))
         settings = QUICK | {"n_bits": 24, "n_inducing": 300, "n_representatives": 1500, "max_sweeps": 2}
         hasher = GPHasher(**settings).fit(X, y)
-        assert hasher.class_codes_.shape == (1000, 24)
-        assert hasher.score(X[:2000], y[:2000]) > 0.1
+        assert hasher.class_codes_.shape == (300, 24)
+        assert hasher.score(X, y) > 0.1
 
     @pytest.mark.parametrize("n_constant", [1, 60, 64])
     def test_constant_features_break_nothing(self, n_constant):
