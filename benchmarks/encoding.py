@@ -20,7 +20,7 @@ def main() -> None:
     X, y = descriptors(14_000)
     given = {"length_scale": 1.0, "signal_scale": 8.0, "n_starts": 1, "random_state": 0}
     hasher = GPHasher(16, n_inducing=args.inducing, inducing="random", **given).fit(X[:4000], y[:4000])
-    Z = hasher.hash_function_.Z
+    Z = hasher.hash_function_.classifier.Z
     print(f"r={len(Z):,}  d={Z.shape[1]}  m=16, {args.repeats} interleaved repeats")
     for batch, loops in ((10_000, 1), (1, 200)):
         rows = X[4000 : 4000 + batch]

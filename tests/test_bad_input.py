@@ -128,7 +128,7 @@ class TestOddButValid:
     def test_more_inducing_inputs_than_rows_warn_and_work(self, inducing):
         with pytest.warns(UserWarning, match="n_inducing=100 exceeds the 40 rows of X; all rows are inducing inputs"):
             hasher = fit(n_inducing=100, inducing=inducing)
-        assert len(hasher.hash_function_.Z) == N
+        assert len(hasher.hash_function_.classifier.Z) == N
 
     @pytest.mark.parametrize("changes", [{}, AUTO, {"scaling": "centre"}], ids=str)
     def test_two_rows_of_two_classes_get_two_codes(self, changes):

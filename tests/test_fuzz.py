@@ -4,7 +4,7 @@ import pytest
 
 from tests.fuzz import targets
 
-FILES = {"checkpoint": 80, "items": 150, "manifest": 150}
+FILES = {"checkpoint": 80, "sampled checkpoint": 80, "items": 150, "manifest": 150}
 
 
 @pytest.mark.parametrize("kind", targets.KINDS)

@@ -58,8 +58,10 @@ def folder(tmp_path_factory):
 
 
 def assert_same_model(one, other):
-    for name in ("Z", "weights", "uncertainty"):
-        np.testing.assert_array_equal(getattr(one.hash_function_, name), getattr(other.hash_function_, name))
+    contents = [hasher.hash_function_.content() for hasher in (one, other)]
+    assert contents[0][0] == contents[1][0]
+    for name in contents[0][1]:
+        np.testing.assert_array_equal(contents[0][1][name], contents[1][1][name])
     assert one.fingerprint_ == other.fingerprint_
     assert [sweep._replace(seconds=0) for sweep in one.sweeps_] == [
         sweep._replace(seconds=0) for sweep in other.sweeps_

@@ -22,7 +22,7 @@ QUICK = {
 }
 TRAIN, TEST = digits.X[:200], digits.X[1000:1060]
 FORMS = {
-    "gph": "kernel",
+    "gph": "posteriors",
     "sdh": "kernel",
     "classifier-codes": "posteriors",
     "itq": "linear",

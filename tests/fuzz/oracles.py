@@ -23,6 +23,8 @@ def margins(parts, X):
     if "features" in arrays:
         return _trees(parts.arrays, X), np.full((1, 1), 1e-9)
     scaled = X.astype(np.float64) - arrays["scaling_mean"]
+    if "scaling_metric" in arrays:
+        scaled = scaled @ arrays["scaling_metric"]
     if meta["unit_length"]:
         length = np.sqrt((scaled**2).sum(axis=1, keepdims=True))
         scaled = scaled / np.where(length == 0, 1, length)

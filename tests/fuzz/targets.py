@@ -63,7 +63,10 @@ class Models:
         X, y = digits.X[:80], digits.y[:80]
         small = {"n_bits": 5, "n_jobs": 1, "random_state": 0}
         for hasher in (
-            GPHasher(n_inducing=12, n_starts=1, max_sweeps=3, length_scale=0.9, signal_scale=4.0, **small),
+            GPHasher(n_inducing=12, n_starts=1, length_scale=0.9, signal_scale=4.0, **small),
+            GPHasher(
+                n_inducing=12, n_starts=1, max_sweeps=3, length_scale=0.9, signal_scale=4.0, codes="sampled", **small
+            ),
             methods.METHODS.find("fasthash")(n_trees=4, depth=2, **small),
             methods.METHODS.find("itq")(**small),
             methods.METHODS.find("sdh")(n_inducing=12, length_scale=0.9, ridge=0.01, **small),
@@ -101,7 +104,7 @@ class Models:
         sure = np.abs(margins) > tolerance
         demand(bool((bits == (margins >= 0))[sure].all()), "codes are not those of the model's own numbers")
         if hasattr(hasher, "bit_probabilities"):
-            demand(hasher.hash_function_.uncertainty is not None, "a Gaussian process without uncertainty was opened")
+            demand(hasher.hash_function_.has_probabilities, "a Gaussian process without probabilities was opened")
             chances = hasher.bit_probabilities(X)
             demand(bool(((chances >= 0) & (chances <= 1)).all()), "probabilities outside of 0 to 1, or NaN")
             np.testing.assert_array_equal(chances >= 0.5, bits == 1)
@@ -291,9 +294,12 @@ class ItemFiles(Collections):
 class Checkpoints:
     """Checkpoints before the first sweep, between sweeps, and at the end."""
 
+    codes = "posterior"
+
     def __init__(self, folder):
         self.path, self.bases = folder / "fuzzed.checkpoint", []
         self.settings = digits.QUICK | {"n_bits": 4, "n_inducing": 10, "block_size": 32, "max_sweeps": 4, "n_jobs": 1}
+        self.settings |= {"codes": self.codes}
         self.X, self.y = digits.X[:60], digits.y[:60]
         self.documented = ()
         self.expected = GPHasher(**self.settings).fit(self.X, self.y).fingerprint_
@@ -339,15 +345,25 @@ class Checkpoints:
                 raise FormatError(str(error)) from error
             raise
         parts, function = sealing.parse(content), hasher.hash_function_
+        if self.codes == "posterior":
+            for name in ("directions", "offset", "steepness"):
+                demand(bool(np.isfinite(getattr(function, name)).all()), f"{name} that are not finite")
+            function = function.classifier
         demand(np.array_equal(function.Z, parts.arrays["Z"]), "other inducing inputs than those of the checkpoint")
         kernel = parts.header["meta"]["kernel"]
         demand(kernels.to_meta(function.kernel) == kernel, "another kernel")
-        for name in ("weights", "uncertainty"):
-            demand(bool(np.isfinite(getattr(function, name)).all()), f"{name} that are not finite")
+        for name, array in (("weights", function.weights), ("uncertainty", function.uncertainty.columns)):
+            demand(bool(np.isfinite(array).all()), f"{name} that are not finite")
         chances = hasher.bit_probabilities(ROWS)
         demand(bool(((chances >= 0) & (chances <= 1)).all()), "probabilities outside of 0 to 1, or NaN")
         if any(oracles.same_but_for_sweeps(parts, base) for base in self.bases):
             demand(hasher.fingerprint_ == self.expected, "another model than without an interruption")
+
+
+class SampledCheckpoints(Checkpoints):
+    """The same while codes are sampled."""
+
+    codes = "sampled"
 
 
 KINDS = {
@@ -356,6 +372,7 @@ KINDS = {
     "manifest": Manifests,
     "items": ItemFiles,
     "checkpoint": Checkpoints,
+    "sampled checkpoint": SampledCheckpoints,
 }
 
 

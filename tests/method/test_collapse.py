@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gphash.method import collapse
-from gphash.method.collapse import Tally
+from gphash.method.collapse import CodeCounts
 from gphash.supervision import similarity
 from gphash.supervision.similarity import Pairs
 
@@ -14,7 +14,7 @@ LABELS = np.arange(100) % 10
 
 def remark(bits, supervision):
     packed = np.packbits(bits, axis=1)
-    return collapse.remark(Tally(np.zeros(len(packed), np.uint64), packed, np.ones(len(packed))), supervision, 16)
+    return collapse.remark(CodeCounts(np.zeros(len(packed), np.uint64), packed, np.ones(len(packed))), supervision, 16)
 
 
 def test_a_code_for_every_class_is_well():

@@ -160,7 +160,7 @@ def test_cells_and_tables_name_their_protocol(tmp_path, dataset):
 
 
 def test_an_option_goes_to_methods_that_know_it():
-    made = compare.grid("digits", ["gph", "lsh"], [8], 1, options={"n_inducing": 300, "n_starts": 4})
+    made = compare.grid("digits", ["gph", "lsh"], [8], 1, options={"n_inducing": 300, "n_starts": 2})
     assert [cell.options for cell in made] == [(("n_inducing", 300),), ()]
 
 

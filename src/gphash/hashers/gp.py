@@ -96,8 +96,9 @@ class GPHasher(Hasher):
 
     Attributes
     ----------
-    hash_function_ : HashFunction
-        Scaling, kernel, inducing inputs, weights and uncertainty: all that encoding needs.
+    hash_function_ : PosteriorFunction or HashFunction
+        All that encoding needs: scaling, kernel, inducing inputs, weights and uncertainty; for codes from posteriors,
+        these are of its `classifier`, and directions come with it.
     length_scale_, signal_scale_, pair_weight_ : float
         As given or as chosen.
     leave_one_out_score_ : float
@@ -250,7 +251,8 @@ class GPHasher(Hasher):
     def _recall(self, learned: dict[str, Any]) -> dict[str, Any]:
         function, sweeps = self.hash_function_, [Sweep(*record) for record in learned["sweeps_"]]
         if not function.has_probabilities:
-            raise FaultError("the array 'uncertainty' is missing")
+            missing = "steepness" if isinstance(function, PosteriorFunction) else "uncertainty"
+            raise FaultError(f"the array {missing!r} is missing")
         scales = {"length_scale_": function.kernel.length_scale, "signal_scale_": function.kernel.signal_scale}
         return learned | scales | {"sweeps_": sweeps, "leave_one_out_score_": sweeps[-1].leave_one_out}
 

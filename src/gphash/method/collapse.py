@@ -12,7 +12,7 @@ CROWD = 0.5  # of the rows, at least, has a code that too many share
 EXCESS = 2  # times the share that the largest class or tag explains
 
 
-class Tally(NamedTuple):
+class CodeCounts(NamedTuple):
     """How often codes occur, those of rows with different signatures apart."""
 
     masks: NDArray[np.uint64]  # the first word of the signature; 0 if there is none, [k]
@@ -20,7 +20,7 @@ class Tally(NamedTuple):
     counts: Floats  # rows, [k]
 
 
-def remark(tally: Tally, supervision: Supervision, n_bits: int) -> str | None:
+def remark(tally: CodeCounts, supervision: Supervision, n_bits: int) -> str | None:
     """What is wrong with the codes of the training rows, and what to do about it; None if nothing is."""
     words, word = np.unique(tally.codes, axis=0, return_inverse=True)
     sizes = np.bincount(word.reshape(-1), tally.counts)
@@ -28,6 +28,8 @@ def remark(tally: Tally, supervision: Supervision, n_bits: int) -> str | None:
     # As many as random codes would have: with few bits, some of them meet.
     n_codes = 2.0 ** min(n_bits, 60)
     wanted = round(-n_codes * np.expm1(n_kinds * np.log1p(-1 / n_codes)))
+    if supervision.form != "labels":  # nobody sees to it that sets of tags have words of their own
+        wanted -= int(2 * np.sqrt(max(n_kinds - wanted, 0)))
     bits = np.unpackbits(words, axis=1, count=n_bits)
     n_different = len(np.unique(bits ^ bits[:1], axis=1).T) - bool((bits == bits[:1]).all(axis=0).any())
     possible = min(n_bits, 2.0 ** (n_kinds - 1) - 1) if n_kinds < n_bits else n_bits

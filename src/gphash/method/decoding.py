@@ -82,7 +82,7 @@ def learn(
     taught, judged = (slice(0, words.JUDGED), slice(words.JUDGED, 2 * words.JUDGED))
     if len(answers) < 2 * words.JUDGED:
         judged = taught
-    alike = [similarity.alike(rows, rows) for rows in (narrow(signatures[part]) for part in (taught, judged))]
+    alike = [wanted(signatures[part]) for part in (taught, judged)]
 
     def quantiser(seed: int) -> tuple[float, Floats, Floats]:
         q = posteriors.powers(logits, exclusive, power)
@@ -91,6 +91,8 @@ def learn(
         first = words.rotation(scores, n_bits, generator)
         directions, _ = words.search(scores[taught], alike[0], first, seed)
         directions = words.distinct(scores, directions, generator)
+        if exclusive:
+            directions = words.apart(directions, centre)
         promise = Tally(np.where(scores[judged] @ directions >= 0, 1, -1).astype(np.int8), alike[1]).quality
         return promise, directions, -centre @ directions
 
@@ -116,6 +118,14 @@ def importance(signatures: Signatures, whole: Signatures) -> Floats:
     factors = np.array([sizes[name] / count for name, count in zip(*(part.tolist() for part in some), strict=True)])
     weights = own * factors[np.searchsorted(some[0], signatures.masks[:, 0])]
     return np.asarray(weights / weights.mean())
+
+
+def wanted(signatures: Signatures) -> NDArray[np.bool_]:
+    """Which rows every row should find, [s, s]: every other one looks for narrow tags only, if there are broad ones."""
+    alike, narrower = similarity.alike(signatures, signatures), narrow(signatures)
+    if narrower is not signatures:
+        alike[1::2] = similarity.alike(narrower[np.arange(1, signatures.n_rows, 2)], narrower)
+    return alike
 
 
 def narrow(signatures: Signatures) -> Signatures:

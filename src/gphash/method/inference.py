@@ -31,8 +31,11 @@ TOLERANCE = 1e-3  # relative error at which conjugate gradients end
 START_STEPS = 4  # for means that start from zero
 FINISH_STEPS, FINISH_TOLERANCE = 20, 3e-4  # for the means of the hash function
 FINISH_DRIFT = 0.1  # of τ̄ beyond which the last factor is made anew
-SHRINKING = 0.2  # of the change of the sites, from sweep to sweep, is the least to expect of EP without damping
+SHRINKING = 0.02  # of the change of the sites, from sweep to sweep, is the least to expect of EP without damping,
+GROWING = 5  # sweeps after the codes are fixed: until then, precisions grow
+REFRESHED = 1.2  # times as large a change is to expect with a new factor
 LEAST_DAMPING = 0.1
+RECOVERY = 1.2  # of damping, in a sweep that does not oscillate
 FEWER = 0.97  # times as many flips as ever before are fewer
 CALM = 0.1  # relative change of the site precisions below which EP is about to converge
 SETTLING = 3  # sweeps of Gibbs sampling alone before the first sweep
@@ -156,8 +159,10 @@ def _close(
     steady = state.steady + 1 if flips > FEWER * state.flips else 0
     settled = quiet >= schedule.patience or steady >= schedule.steadiness
     finishing = state.finishing + 1 if state.frozen else 0
-    # Updating all sites at once can overshoot; with codes fixed, changes that do not shrink show it.
-    oscillates = finishing > 1 and change > (1 - SHRINKING * state.damping) * state.change
+    # Updating all sites at once can overshoot; with codes fixed, changes that do not shrink show it. New
+    # cavities may let them grow a little.
+    bound = REFRESHED if refreshed else 1 - SHRINKING * state.damping
+    oscillates = finishing > GROWING and change > bound * state.change
     following = state._replace(
         sweep=number,
         calm=state.frozen and change <= CALM,
@@ -167,7 +172,7 @@ def _close(
         frozen=state.frozen or settled or number >= schedule.max_sweeps,
         finishing=finishing,
         finished=state.frozen and (change <= schedule.converged or finishing >= schedule.max_finish),
-        damping=max(state.damping / 2, LEAST_DAMPING) if oscillates else state.damping,
+        damping=max(state.damping / 2, LEAST_DAMPING) if oscillates else min(state.damping * RECOVERY, 1.0),
         change=change,
     )
     return following, Sweep(

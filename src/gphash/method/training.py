@@ -8,6 +8,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -19,7 +20,7 @@ from gphash.execution.local import BlocksLostError, Executor, row_blocks
 from gphash.execution.spill import Spill
 from gphash.method import collapse, decoding, gibbs, inducing, inference, metric, partition, selection
 from gphash.method import prior as priors
-from gphash.method.collapse import Tally
+from gphash.method.collapse import CodeCounts
 from gphash.method.hashing import HashFunction
 from gphash.method.kernels import KERNELS, Kernel
 from gphash.method.partition import Partition, RowSource
@@ -30,6 +31,7 @@ from gphash.method.state import Latent, Problem, Schedule, State, Sweep
 from gphash.supervision.similarity import Signatures, Supervision
 
 R = TypeVar("R")
+Ended = tuple[HashFunction | PosteriorFunction, CodeCounts, Callable[[], Signs]]
 
 READING = 16384  # rows read at a time where nothing else decides
 ANSWERED = 20_000  # rows, about, that teach the read-out
@@ -142,24 +144,32 @@ def train(
         clock.lap("sweeps")
     assert state.factor is not None
     machine = priors.hash_function(chosen.scaling, prior, state.mean, state.factor if means is None else None)
-    function: HashFunction | PosteriorFunction = machine
-    latents = state.latents
-
-    def trained_codes() -> Signs:
-        return source.codes(latents)
-
-    if means is not None and isinstance(supervision, Signatures):
-        some = supervision[np.concatenate([parts.blocks[number] for number in _asked(parts)])]
-        starts = selection.seeds(settings.seed, settings.n_starts)
-        function = decoding.learn(means, some, supervision, settings.n_bits, starts, machine, executor)
-        known, signs = supervision.known, np.zeros((supervision.n_rows, settings.n_bits), np.int8)
-        signs[known] = decoding.spell(function, supervision[known], supervision)
-        tally = _count(signs[known], supervision[known])
-        trained_codes = signs.copy
+    if means is None or not isinstance(supervision, Signatures):
+        ended: Ended = machine, tally, partial(source.codes, state.latents)
+    else:
+        ended = _read(means, machine, supervision, settings, parts, executor)
+    function, tally, trained_codes = ended
     clock.lap("hash function")
     words = _words(tally, settings.n_bits) if supervision.form == "labels" else None
     found = collapse.remark(tally, supervision, settings.n_bits)
     return Trained(function, chosen, words, found, trained_codes, sweeps, clock.seconds)
+
+
+def _read(
+    means: Floats,
+    machine: HashFunction,
+    supervision: Signatures,
+    settings: Settings,
+    parts: Partition,
+    executor: Executor,
+) -> Ended:
+    """Bits from the answers to questions, and the codes that training rows should have."""
+    some = supervision[np.concatenate([parts.blocks[number] for number in _asked(parts)])]
+    starts = selection.seeds(settings.seed, settings.n_starts)
+    function = decoding.learn(means, some, supervision, settings.n_bits, starts, machine, executor)
+    known, signs = supervision.known, np.zeros((supervision.n_rows, settings.n_bits), np.int8)
+    signs[known] = decoding.spell(function, supervision[known], supervision)
+    return function, _count(signs[known], supervision[known]), signs.copy
 
 
 def _answers(supervision: Supervision, settings: Settings) -> Signs | None:
@@ -274,7 +284,7 @@ def _sweep(
     settings: Settings,
     note: Callable[[State, Sweep], None],
     codes: Callable[[int], Signs | None] | None,
-) -> tuple[State, tuple[Floats | None, Tally]]:
+) -> tuple[State, tuple[Floats | None, CodeCounts]]:
     """All sweeps, and what is lost on the way made again: the last state, and how often codes occur.
 
     With fixed questions, leave-one-out answers come with it.
@@ -303,22 +313,22 @@ def _sweep(
             warnings.warn(f"{error}; its blocks are made again, and training goes on.", RuntimeWarning, stacklevel=3)
 
 
-def _tally(problem: Problem, latents: Sequence[Latent], executor: Executor) -> Tally:
+def _tally(problem: Problem, latents: Sequence[Latent], executor: Executor) -> CodeCounts:
     """How often codes occur, in all blocks."""
     tallies = list(
         executor.collect(lambda block, latent: _count(latent.signs, block.signatures), problem.rows, latents)
     )
-    return Tally(*(np.concatenate(parts) for parts in zip(*tallies, strict=True)))
+    return CodeCounts(*(np.concatenate(parts) for parts in zip(*tallies, strict=True)))
 
 
-def _count(signs: Signs, signatures: Signatures | None) -> Tally:
+def _count(signs: Signs, signatures: Signatures | None) -> CodeCounts:
     """How often codes occur among some rows."""
     nothing = Signatures(np.zeros((len(signs), 1), dtype=np.uint64), True)
     groups, _ = gibbs.group(signs, signatures or nothing)
-    return Tally(groups.signatures.masks[:, 0], np.packbits(groups.signs.T > 0, axis=1), groups.counts)
+    return CodeCounts(groups.signatures.masks[:, 0], np.packbits(groups.signs.T > 0, axis=1), groups.counts)
 
 
-def _words(tally: Tally, n_bits: int) -> NDArray[np.uint8]:
+def _words(tally: CodeCounts, n_bits: int) -> NDArray[np.uint8]:
     """The commonest code of every class, bits [c, m]; of equally common codes, the smallest."""
     classes, codes, counts = tally
     words, word = np.unique(codes, axis=0, return_inverse=True)

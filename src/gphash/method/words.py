@@ -148,6 +148,33 @@ def distinct(scores: Floats, directions: Floats, generator: np.random.Generator)
     return directions
 
 
+def apart(directions: Floats, centre: Floats) -> Floats:
+    """The same directions, with those changed that let two classes have one word, where that helps.
+
+    The word of a class is the signs of its direction minus the centre's, [c]. What changes is the bit that it is least
+    sure of and that gives it a word of its own.
+    """
+    directions = directions.copy()
+
+    def spelled(directions: Floats) -> NDArray[np.bool_]:
+        return np.asarray(directions - centre @ directions >= 0)
+
+    _, first, which = np.unique(spelled(directions), axis=0, return_index=True, return_inverse=True)
+    n_words = len(first)
+    for twin in np.flatnonzero(first[which.reshape(-1)] != np.arange(len(directions))):
+        margins = directions[twin] - centre @ directions
+        for bit in np.argsort(np.abs(margins), kind="stable"):
+            changed = directions.copy()
+            step = 2 * margins[bit] or np.finfo(np.float32).eps
+            changed[twin, bit] -= step / max(1 - centre[twin], 1e-3)
+            found = spelled(changed)
+            n_found = len(np.unique(found, axis=0))
+            if n_found > n_words and not _is_taken(2 * found.astype(np.int8) - 1, bit, 2 * found[:, bit] - 1):
+                directions, n_words = changed, n_found
+                break
+    return directions
+
+
 def _bits(scores: Floats, directions: Floats) -> Signs:
     return np.where(scores @ directions.astype(scores.dtype) >= 0, 1, -1).astype(np.int8)
 
