@@ -62,7 +62,7 @@ def test_directions_come_in_order_and_the_first_keeps_its_length():
     np.testing.assert_array_equal(found.mean, scaling.fit(rows()[0]).mean)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_where_no_feature_matters_it_is_refused(seed):
     generator = np.random.default_rng(seed)
     assert learn(generator.normal(size=(600, 20)), generator.integers(0, 4, 600), seed=seed) is None
