@@ -23,9 +23,10 @@ BROAD = np.array([1, 1, 0, 0, 0, 0, 0, 0, 1, 1])  # vehicles among the classes o
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=3, help="seeds, of which the mean is shown (default 3)")
+    parser.add_argument("--small", action="store_true", help="digits alone")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
-    for about in (skew, unlabelled, broad_tags):
+    for about in (unlabelled,) if args.small else (skew, unlabelled, broad_tags):
         found = [about(seed) for seed in range(args.seeds)]
         print(about.__doc__)
         for name in found[0]:

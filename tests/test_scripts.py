@@ -20,6 +20,7 @@ SMALL = {
     "benchmarks/search.py": ["--data digits --items 2000 --bits 16 --queries 16 --rounds 1"],
     "benchmarks/serving.py": ["--items 2000 --bits 16 --clients 4 --seconds 0.5"],
     "benchmarks/startup.py": ["--rounds 1"],
+    "benchmarks/supervision.py": ["--seeds 1 --small"],
     "benchmarks/training.py": [
         "--rows 1000 --inducing 50 --bits 8 --repeats 1",
         "--bits-scale --rows 300 --inducing 20 --repeats 1",

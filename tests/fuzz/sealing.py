@@ -169,9 +169,7 @@ def _spoil_arrays(arrays, rng):
     if way < 0.08:
         del arrays[name]
     elif way < 0.12:
-        arrays[
-            pick(rng, ["new", "uncertainty", "scaling_metric", "steepness", "labels", "tags", "factor", "names"])
-        ] = array
+        arrays[pick(rng, ["new", "uncertainty", "scaling_metric", "labels", "tags", "factor", "names"])] = array
     elif way < 0.17:
         other = pick(rng, sorted(arrays))
         arrays[name], arrays[other] = arrays[other], array

@@ -338,7 +338,14 @@ def test_a_pickled_hash_function_carries_nothing_derived():
     hasher.encode(digits.X[TEST])
     kept = {"scaling", "kernel", "Z", "weights", "offset", "uncertainty"}
     assert set(hasher.hash_function_.classifier.__getstate__()) == kept
-    assert set(vars(hasher.hash_function_)) == {"classifier", "exclusive", "power", "directions", "offset", "steepness"}
+    assert set(vars(hasher.hash_function_)) == {
+        "classifier",
+        "exclusive",
+        "power",
+        "directions",
+        "offset",
+        "calibrated",
+    }
 
 
 def test_expectation_propagation_that_does_not_converge_is_told():

@@ -162,33 +162,6 @@ class TestReadOut:
         assert np.isfinite(answers @ found.weights + found.bias).all()
 
 
-class TestSteepness:
-    def test_it_is_recovered(self):
-        generator = np.random.default_rng(4)
-        margins, true = generator.normal(size=(20_000, 3)) * [1.0, 0.01, 30.0], np.array([2.0, 300.0, 0.05])
-        signs = np.where(generator.random(margins.shape) < expit(true * margins), 1.0, -1.0)
-        np.testing.assert_allclose(decoding.steepness(margins, signs, ones(20_000)), true, rtol=0.1)
-
-    def test_weights_count(self):
-        generator = np.random.default_rng(5)
-        margins = generator.normal(size=(10_000, 1))
-        sure = np.arange(10_000) < 5000
-        steep = np.where(sure, 5.0, 0.5)[:, None]
-        signs = np.where(generator.random(margins.shape) < expit(steep * margins), 1.0, -1.0)
-        assert decoding.steepness(margins, signs, np.where(sure, 1.0, 0.0)) == pytest.approx(5, rel=0.1)
-        assert decoding.steepness(margins, signs, np.where(sure, 0.0, 1.0)) == pytest.approx(0.5, rel=0.15)
-
-    @pytest.mark.parametrize(
-        "margins",
-        [np.linspace(-1, 1, 50)[:, None], np.zeros((50, 1)), np.full((50, 1), 1e-300), np.full((50, 1), 1e6)],
-    )
-    def test_it_is_positive_and_finite_whatever_margins_are(self, margins):
-        for signs in (np.where(margins >= 0, 1.0, -1.0), np.where(margins >= 0, -1.0, 1.0)):
-            found = decoding.steepness(margins, signs, ones(50))
-            assert np.isfinite(found).all()
-            assert (found > 0).all()
-
-
 def machine(n_questions):
     """A kernel machine that answers at random; of its answers, nothing is asked here."""
     generator = np.random.default_rng(6)
@@ -232,4 +205,4 @@ class TestLearn:
     def test_there_may_be_few_bits_or_many(self, n_bits):
         function = self.learn(n_bits)[0]
         assert function.directions.shape == (5, n_bits)
-        assert function.steepness.shape == (n_bits,)
+        assert function.has_probabilities

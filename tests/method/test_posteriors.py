@@ -15,7 +15,7 @@ D, R, C, M = 6, 30, 7, 12
 ROWS = np.random.default_rng(1).normal(size=(2500, D))  # several tiles
 
 
-def function(exclusive=True, kernel=SquaredExponential, uncertain=False, steep=True, seed=0, metric=False):
+def function(exclusive=True, kernel=SquaredExponential, uncertain=False, calibrated=True, seed=0, metric=False):
     generator = np.random.default_rng(seed)
     inner = 4 if metric else D
     Z = generator.normal(size=(R, inner))
@@ -32,9 +32,8 @@ def function(exclusive=True, kernel=SquaredExponential, uncertain=False, steep=T
         Uncertainty(0.05, columns, 3) if uncertain else None,
     )
     directions = generator.normal(size=(C, M))
-    steepness = generator.uniform(1, 9, M) if steep else None
     offset = -directions.mean(axis=0) / 2
-    return PosteriorFunction(classifier, exclusive, 0.5 if exclusive else 1.0, directions, offset, steepness)
+    return PosteriorFunction(classifier, exclusive, 0.5 if exclusive else 1.0, directions, offset, calibrated)
 
 
 ALL = pytest.mark.parametrize("exclusive", [True, False])
@@ -78,22 +77,21 @@ class TestCodes:
         alone = np.concatenate([one.margins(row[None]) >= 0 for row in rows[:450]])
         np.testing.assert_array_equal(alone, together[:450])
 
-    @ALL
-    def test_chances_are_at_least_half_exactly_where_the_bit_is_one(self, exclusive):
-        one = function(exclusive)
-        rows = np.concatenate([borderline(one), ROWS])
-        chances = one.probabilities(rows)
-        assert ((chances >= 0) & (chances <= 1)).all()
-        np.testing.assert_array_equal(chances >= 0.5, one.margins(rows) >= 0)
-
-    def test_chances_rise_with_margins(self):
+    def test_chances_of_classes_add_up_to_those_of_bits(self):
         one = function()
-        margins, chances = one.margins(ROWS), one.probabilities(ROWS)
-        np.testing.assert_allclose(chances, expit(one.steepness * margins), atol=1e-12)
+        P, words = one.classes(ROWS), one.directions + one.offset >= 0
+        expected = [sum(p for p, word in zip(row, words, strict=True) if word[3]) for row in P[:50]]
+        np.testing.assert_allclose(one.probabilities(ROWS)[:50, 3], expected, atol=1e-12)
 
-    def test_without_a_steepness_nobody_knows_chances(self):
+    def test_chances_of_tags_are_at_least_half_exactly_where_the_bit_is_one(self):
+        one = function(False)
+        chances = one.probabilities(ROWS)
+        assert ((chances >= 0) & (chances <= 1)).all()
+        np.testing.assert_array_equal(chances >= 0.5, one.margins(ROWS) >= 0)
+
+    def test_only_who_is_calibrated_knows_chances(self):
         assert function().has_probabilities
-        assert not function(steep=False).has_probabilities
+        assert not function(calibrated=False).has_probabilities
 
     def test_rows_of_any_size_have_a_code(self):
         one = function()
@@ -122,14 +120,14 @@ class TestPosteriors:
 class TestFiles:
     @ALL
     @pytest.mark.parametrize("uncertain", [True, False])
-    @pytest.mark.parametrize("steep", [True, False])
+    @pytest.mark.parametrize("calibrated", [True, False])
     @pytest.mark.parametrize("metric", [True, False])
-    def test_what_is_kept_comes_back(self, exclusive, uncertain, steep, metric):
-        one = function(exclusive, uncertain=uncertain, steep=steep, metric=metric)
+    def test_what_is_kept_comes_back(self, exclusive, uncertain, calibrated, metric):
+        one = function(exclusive, uncertain=uncertain, calibrated=calibrated, metric=metric)
         again = PosteriorFunction.restore(*one.content())
         assert (again.n_bits, again.n_features, again.kernel) == (M, D, one.kernel)
         np.testing.assert_array_equal(again.margins(ROWS), one.margins(ROWS))
-        if steep:
+        if calibrated:
             np.testing.assert_array_equal(again.probabilities(ROWS), one.probabilities(ROWS))
         assert (again.classifier.uncertainty is None) == (not uncertain)
         (meta, arrays), (other_meta, other_arrays) = one.content(), again.content()
@@ -158,8 +156,7 @@ class TestFiles:
             ("arrays", "bias", None, "bias"),
             ("arrays", "bias", np.full(C, np.inf), "bias"),
             ("arrays", "weights", np.zeros((R + 1, C), np.float32), "inducing inputs"),
-            ("arrays", "steepness", np.full(M, -1.0), "steepness"),
-            ("arrays", "steepness", np.ones(M - 1), "steepness|bits"),
+            ("meta", "calibrated", 1, "calibrated"),
             ("arrays", "uncertainty", None, "uncertainty"),
             ("arrays", "Z", np.zeros((R, D + 1), np.float32), "features"),
         ],

@@ -251,8 +251,7 @@ class GPHasher(Hasher):
     def _recall(self, learned: dict[str, Any]) -> dict[str, Any]:
         function, sweeps = self.hash_function_, [Sweep(*record) for record in learned["sweeps_"]]
         if not function.has_probabilities:
-            missing = "steepness" if isinstance(function, PosteriorFunction) else "uncertainty"
-            raise FaultError(f"the array {missing!r} is missing")
+            raise FaultError("it does not know how probable bits are, and the method does")
         scales = {"length_scale_": function.kernel.length_scale, "signal_scale_": function.kernel.signal_scale}
         return learned | scales | {"sweeps_": sweeps, "leave_one_out_score_": sweeps[-1].leave_one_out}
 
