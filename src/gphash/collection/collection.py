@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gphash.arrays import Floats
-from gphash.codes import packing
 from gphash.collection import adding, arguments, building, columns, conditions, showing
 from gphash.collection.records import Bucket, Hit, Item, Picture, Query, UnknownItemError, bits_of, is_relevant
 from gphash.collection.rows import Key, Layout, Row
@@ -190,10 +189,7 @@ class Collection:
         The probabilities are None if the method has none.
         """
         rows = self.model.check_rows(features, "features")
-        if not self.model.has_probabilities:
-            return self.model.encode(rows), None
-        chances = self.model.bit_probabilities(rows)
-        return packing.pack(chances >= 0.5), chances
+        return self.model.encode(rows), self.model.bit_probabilities(rows) if self.model.has_probabilities else None
 
     def describe(self, picture: bytes | Location, *, max_pixels: int = pictures.MAX_PIXELS) -> NDArray[np.float32]:
         """A picture, the content of its file or its path, as a row that the model takes, [d].

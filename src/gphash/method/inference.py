@@ -111,7 +111,7 @@ def step(problem: Problem, state: State, schedule: Schedule, executor: Executor)
     state = state._replace(latents=latents)
     mean = _solve(problem, state, schedule.steps, TOLERANCE, executor, (gradient, energy))
     *others, drift, shared = counts
-    moved = np.inf if state.sweep == 0 else float(drift / shared)  # the first factor is never kept
+    moved = np.inf if state.sweep == 0 or not shared else float(drift / shared)  # the first factor is never kept
     return _close(state._replace(mean=mean, drift=moved), schedule, others, refreshed, began)
 
 
