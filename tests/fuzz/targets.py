@@ -354,7 +354,8 @@ class Checkpoints:
         demand(np.array_equal(function.Z, parts.arrays["Z"]), "other inducing inputs than those of the checkpoint")
         kernel = parts.header["meta"]["kernel"]
         demand(kernels.to_meta(function.kernel) == kernel, "another kernel")
-        for name, array in (("weights", function.weights), ("uncertainty", function.uncertainty.columns)):
+        spread = [] if function.uncertainty is None else [("uncertainty", function.uncertainty.columns)]
+        for name, array in (("weights", function.weights), *spread):
             demand(bool(np.isfinite(array).all()), f"{name} that are not finite")
         chances = hasher.bit_probabilities(ROWS)
         demand(bool(((chances >= 0) & (chances <= 1)).all()), "probabilities outside of 0 to 1, or NaN")
