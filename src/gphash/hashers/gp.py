@@ -39,15 +39,16 @@ UNCONVERGED = 0.1  # relative change of the sites in the last sweep
 class GPHasher(Hasher):
     """Supervised hashing with Gaussian processes.
 
-    Learns binary codes that keep a notion of similarity given by class labels, tag sets or judged pairs. Every bit is
-    a sparse Gaussian process classifier whose labels, the codes of the training rows, are latent; expectation
-    propagation and Gibbs sampling infer both. The parameters are those of `Hasher`, and
+    Learns binary codes that keep a notion of similarity given by class labels, tag sets or judged pairs. Sparse
+    Gaussian process classifiers, learned by expectation propagation, tell classes or tags apart, and bits follow from
+    their probabilities. For judged pairs, and in the paper, every bit is a classifier whose labels, the codes of the training
+    rows, are latent, and sampled. The parameters are those of `Hasher`, and
 
     Parameters
     ----------
     codes : {"posterior", "sampled"}
-        "posterior": functions learn to tell classes or tags apart, and a bit is what their probabilities make more
-        probable, for words that retrieve well. "sampled" is the paper: every bit has a function of its own, and codes
+        "posterior": functions learn to tell classes or tags apart, and bits are what their probabilities look like from
+        directions that retrieve well. "sampled" is the paper: every bit has a function of its own, and codes
         are sampled together with it. Pair lists are always learned by sampling.
     n_inducing : int
         Number of inducing inputs, r. More are more accurate; training time grows with r², encoding time with r.
@@ -87,7 +88,7 @@ class GPHasher(Hasher):
         Searches for the words of classes or tags, on a sample of rows; the one that promises the best retrieval goes
         on. For pair lists, random starts of the codes; the best by leave-one-out score goes on.
     max_sweeps : int
-        Sweeps after which codes are fixed, settled or not. EP then converges alone.
+        Of sampled codes: sweeps after which they are fixed, settled or not. EP then converges alone.
     block_size : int
         Rows per block, the unit of parallel work. Part of what a seed means: other blocks, other random numbers.
     memory_limit : float or "auto"
@@ -102,7 +103,7 @@ class GPHasher(Hasher):
     length_scale_, signal_scale_, pair_weight_ : float
         As given or as chosen.
     leave_one_out_score_ : float
-        Mean of log Φ(y γ) over rows and bits at the last sweep; higher is better, log ½ is chance.
+        Mean of log Φ(y γ) over rows and functions at the last sweep; higher is better, log ½ is chance.
     sweeps_ : list of Sweep
         What the callback saw.
     seconds_ : dict

@@ -57,8 +57,7 @@ def truth(some: Signatures, whole: Signatures) -> NDArray[np.bool_]:
     if whole.exact:
         names = np.unique(whole.masks[whole.known, 0])
         return np.asarray(some.masks[:, :1] == names)
-    bits = (np.unpackbits(rows.masks.view(np.uint8), axis=1) for rows in (some, whole))
-    own, everyone = bits
+    own, everyone = (np.unpackbits(rows.masks.view(np.uint8), axis=1) for rows in (some, whole[whole.known]))
     return np.asarray(own[:, everyone.any(axis=0)] == 1)
 
 
@@ -75,6 +74,9 @@ def learn(
 
     `signatures` are of these rows, and `whole` of all: what is rare among these is as probable as it is among all.
     """
+    # Blocks follow the table, and that may be sorted: those who are taught and those who judge are drawn from all.
+    order = np.random.default_rng([seeds[0], 42]).permutation(len(answers))
+    answers, signatures = answers[order], signatures[order]
     told, exclusive = truth(signatures, whole).astype(np.float64), signatures.exact
     weights, power = importance(signatures, whole), POWERS[exclusive]
     found = read_out(answers, told, exclusive, weights)
@@ -109,7 +111,7 @@ def spell(function: PosteriorFunction, some: Signatures, whole: Signatures) -> S
 
 
 def importance(signatures: Signatures, whole: Signatures) -> Floats:
-    """How often every one of some rows counts, so that together they are like all rows, [s]."""
+    """How often every one of some rows counts, so that together they are like all rows with their weights, [s]."""
     own = np.ones(signatures.n_rows) if signatures.row_weights is None else signatures.row_weights
     if not signatures.exact:
         return own
@@ -142,7 +144,8 @@ def narrow(signatures: Signatures) -> Signatures:
 
 def read_out(answers: Floats, truth: Floats, exclusive: bool, weights: Floats) -> ReadOut:
     """Logistic regression of classes or tags, [s, c], on answers, [s, q], with the penalty that unseen rows prefer."""
-    scale = np.maximum(answers.std(axis=0), 1e-12)
+    spread = answers.std(axis=0)
+    scale = np.where(spread > 0, spread, 1.0)
     scaled, odd = answers / scale, np.arange(len(answers)) % 2 == 1
 
     def loss(ridge: float) -> float:

@@ -94,8 +94,9 @@ class PosteriorFunction:
         means, reach = self.classifier.means(X, n_jobs), np.abs(self.directions)
         # A soft-max changes by at most twice what logits do, all classes together.
         slack = 2 * self.power * float(self.classifier.doubt.max())
-        margin: Floats = powers(means, self.exclusive, self.power) @ self.directions + self.offset
-        doubtful = np.flatnonzero((np.abs(margin) <= slack * len(reach) ** 0.5 * reach.max()).any(axis=1))
+        q = powers(means, self.exclusive, self.power)
+        margin: Floats = q @ self.directions + self.offset
+        doubtful = np.flatnonzero((np.abs(margin) <= slack * (q @ reach) + hashing.ROUNDING * slack).any(axis=1))
         for rows in np.array_split(doubtful, -(-len(doubtful) // hashing.TILE)) if len(doubtful) else []:
             exact = powers(self.classifier.exact_means(X[rows]), self.exclusive, self.power)
             found = exact @ self.directions + self.offset

@@ -161,7 +161,10 @@ def apart(directions: Floats, centre: Floats) -> Floats:
 
     _, first, which = np.unique(spelled(directions), axis=0, return_index=True, return_inverse=True)
     n_words = len(first)
+    most = 2.0 ** min(directions.shape[1], 60)
     for twin in np.flatnonzero(first[which.reshape(-1)] != np.arange(len(directions))):
+        if n_words >= most:
+            break
         margins = directions[twin] - centre @ directions
         for bit in np.argsort(np.abs(margins), kind="stable"):
             changed = directions.copy()
