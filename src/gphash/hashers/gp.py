@@ -41,8 +41,8 @@ class GPHasher(Hasher):
 
     Learns binary codes that keep a notion of similarity given by class labels, tag sets or judged pairs. Sparse
     Gaussian process classifiers, learned by expectation propagation, tell classes or tags apart, and bits follow from
-    their probabilities. For judged pairs, and in the paper, every bit is a classifier whose labels, the codes of the training
-    rows, are latent, and sampled. The parameters are those of `Hasher`, and
+    their probabilities. For judged pairs, and in the paper, every bit is a classifier whose labels, the codes of the
+    training rows, are latent, and sampled. The parameters are those of `Hasher`, and
 
     Parameters
     ----------
