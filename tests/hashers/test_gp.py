@@ -377,13 +377,16 @@ def test_rows_of_blocks_without_a_label_are_left_out(tmp_path):
 class TestPartialAndSkewed:
     def test_rows_without_a_label_cost_nothing(self):
         rows = np.arange(1000) % 10 == 0
-        settings = QUICK | {"n_bits": 16, "n_inducing": 300}
-        with pytest.warns(UserWarning, match="left out 900 of 1,000 rows"):
-            some = GPHasher(**settings).fit(digits.X[:1000], np.where(rows, digits.y[:1000], -1))
-        alone = GPHasher(**settings | {"n_inducing": 100}).fit(digits.X[:1000][rows], digits.y[:1000][rows])
-        test = digits.X[1000:], digits.y[1000:]
-        assert some.score(*test) > alone.score(*test) - 0.03 > 0.6
-        np.testing.assert_array_equal(some.classes_, np.arange(10))
+        test, scores = (digits.X[1000:], digits.y[1000:]), []
+        for seed in range(3):  # a hundred rows are few: other seeds, other codes
+            settings = QUICK | {"n_bits": 16, "n_inducing": 300, "random_state": seed}
+            with pytest.warns(UserWarning, match="left out 900 of 1,000 rows"):
+                some = GPHasher(**settings).fit(digits.X[:1000], np.where(rows, digits.y[:1000], -1))
+            alone = GPHasher(**settings | {"n_inducing": 100}).fit(digits.X[:1000][rows], digits.y[:1000][rows])
+            scores.append((some.score(*test), alone.score(*test)))
+            np.testing.assert_array_equal(some.classes_, np.arange(10))
+        with_others, without = np.mean(scores, axis=0)
+        assert with_others > without - 0.03 > 0.6
 
     def test_rows_without_a_label_are_neither_searched_for_nor_found(self, hasher):
         gaps = np.where(np.arange(400) < 300, digits.y[TEST][:400], -1)

@@ -147,8 +147,7 @@ def train(
     if means is None or not isinstance(supervision, Signatures):
         ended: Ended = machine, tally, partial(source.codes, state.latents)
     else:
-        answered, given = means, supervision
-        ended = _persist(lambda: _read(answered, machine, given, settings, parts, executor))
+        ended = _persist(partial(_read, means, machine, supervision, settings, parts, executor))
     function, tally, trained_codes = ended
     clock.lap("hash function")
     words = _words(tally, settings.n_bits) if supervision.form == "labels" else None
