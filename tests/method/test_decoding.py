@@ -190,7 +190,7 @@ class TestLearn:
 
     def test_every_class_has_a_word_of_its_own(self):
         function, labels, y, _ = self.learn()
-        codes = decoding.spell(function, labels, labels)
+        codes = decoding.true_codes(function, labels, labels)
         assert codes.shape == (600, 8)
         assert len(np.unique(np.column_stack([y, codes]), axis=0)) == 5
         assert len(np.unique(codes, axis=0)) == 5

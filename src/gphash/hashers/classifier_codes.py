@@ -125,10 +125,8 @@ class ClassifierCodes(RidgeHasher):
         def objective(flat: Floats) -> tuple[float, Floats]:
             W = solve(flat.reshape(shape), True)
             logits = regression.times(W[:-1]) + W[-1]
-            log_p = posteriors.log_posteriors(logits, exclusive)
-            error, loss = np.exp(log_p) - Y, -float((Y * log_p).sum())
-            if not exclusive:
-                loss -= float(((1 - Y) * (log_p - logits)).sum())  # log(1 − p)
+            loss = -float(posteriors.log_likelihood(logits, Y, exclusive).sum())
+            error = posteriors.powers(logits, exclusive, 1.0) - Y
             gradient = np.vstack([regression.transposed(error), error.sum(axis=0)]) + given.ridge * W
             loss += given.ridge / 2 * float(np.square(W).sum())
             return loss / len(Y), solve(gradient, False).ravel() / len(Y)

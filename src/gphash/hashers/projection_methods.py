@@ -40,7 +40,7 @@ from gphash.functions.model import Function
 from gphash.functions.projections import LinearFunction, SinusoidFunction
 from gphash.hashers import validation
 from gphash.hashers.contract import Hasher
-from gphash.method import scaling
+from gphash.method import scaling, words
 from gphash.method.scaling import Scaling
 from gphash.supervision import similarity
 
@@ -199,11 +199,7 @@ def rotation(
     """
     k, m = V.shape[1], n_bits or V.shape[1]
     R: Floats = scipy.linalg.svd(generator.standard_normal((m, m)), check_finite=False)[0][:k]
-    for _ in range(iterations):
-        B = np.where(V @ R >= 0, 1.0, -1.0)
-        Q, _, Pt = scipy.linalg.svd(V.T @ B, full_matrices=False, check_finite=False)
-        R = Q @ Pt
-    return R
+    return words.rotated(V, R, iterations)
 
 
 def canonical_directions(X: Floats, Y: Floats) -> tuple[Floats, Floats]:

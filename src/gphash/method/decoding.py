@@ -95,7 +95,7 @@ def learn(
         directions = words.distinct(scores, directions, generator)
         if exclusive:
             directions = words.apart(directions, centre)
-        promise = Tally(np.where(scores[judged] @ directions >= 0, 1, -1).astype(np.int8), alike[1]).quality
+        promise = Tally(words.spell(scores[judged], directions), alike[1]).quality
         return promise, directions, -centre @ directions
 
     _, directions, offset = max(executor.collect(quantiser, seeds), key=lambda one: one[0])
@@ -104,8 +104,8 @@ def learn(
     return PosteriorFunction(classifier, exclusive, power, directions, offset, calibrated=True)
 
 
-def spell(function: PosteriorFunction, some: Signatures, whole: Signatures) -> Signs:
-    """Codes of some rows from what is known of them, [s, m]."""
+def true_codes(function: PosteriorFunction, some: Signatures, whole: Signatures) -> Signs:
+    """Codes that some rows have if nothing is uncertain, from what is known of them, [s, m]."""
     margins = truth(some, whole).astype(np.float64) ** function.power @ function.directions + function.offset
     return np.where(margins >= 0, 1, -1).astype(np.int8)
 
@@ -115,10 +115,8 @@ def importance(signatures: Signatures, whole: Signatures) -> Floats:
     own = np.ones(signatures.n_rows) if signatures.row_weights is None else signatures.row_weights
     if not signatures.exact:
         return own
-    some, everyone = (np.unique(rows.masks[:, 0], return_counts=True) for rows in (signatures, whole[whole.known]))
-    sizes = dict(zip(everyone[0].tolist(), everyone[1].tolist(), strict=True))
-    factors = np.array([sizes[name] / count for name, count in zip(*(part.tolist() for part in some), strict=True)])
-    weights = own * factors[np.searchsorted(some[0], signatures.masks[:, 0])]
+    numbers, everyone = (rows.masks[:, 0].astype(np.int64) for rows in (signatures, whole[whole.known]))
+    weights = own * (np.bincount(everyone)[numbers] / np.bincount(numbers)[numbers])
     return np.asarray(weights / weights.mean())
 
 
@@ -142,51 +140,44 @@ def narrow(signatures: Signatures) -> Signatures:
     return Signatures(masks, False, signatures.kind, signatures.row_weights)
 
 
-def read_out(answers: Floats, truth: Floats, exclusive: bool, weights: Floats) -> ReadOut:
+def read_out(answers: Floats, told: Floats, exclusive: bool, weights: Floats) -> ReadOut:
     """Logistic regression of classes or tags, [s, c], on answers, [s, q], with the penalty that unseen rows prefer."""
     spread = answers.std(axis=0)
     scale = np.where(spread > 0, spread, 1.0)
     scaled, odd = answers / scale, np.arange(len(answers)) % 2 == 1
 
     def loss(ridge: float) -> float:
-        found = _regress(scaled[~odd], truth[~odd], exclusive, weights[~odd], ridge)
+        found = _regress(scaled[~odd], told[~odd], exclusive, weights[~odd], ridge)
         logits = scaled[odd] @ found.weights + found.bias
-        log_p = posteriors.log_posteriors(logits, exclusive)
-        losses = -(truth[odd] * log_p).sum(axis=1)
-        if not exclusive:
-            losses -= ((1 - truth[odd]) * (log_p - logits)).sum(axis=1)
-        return float(weights[odd] @ losses)
+        return -float(weights[odd] @ posteriors.log_likelihood(logits, told[odd], exclusive))
 
-    found = _regress(scaled, truth, exclusive, weights, min(RIDGES, key=loss))
+    found = _regress(scaled, told, exclusive, weights, min(RIDGES, key=loss))
     return ReadOut(found.weights / scale[:, None], found.bias)
 
 
-def _regress(X: Floats, truth: Floats, exclusive: bool, weights: Floats, ridge: float) -> ReadOut:
+def _regress(X: Floats, told: Floats, exclusive: bool, weights: Floats, ridge: float) -> ReadOut:
     """Minimise the loss of all rows and ridge/2 ‖A − s D‖², with s free.
 
     D takes every answer for its own class; of questions about groups of classes, D are the mean answers of each class.
     """
     from scipy.optimize import minimize
 
-    (n, q), c = X.shape, truth.shape[1]
-    prior = np.clip(weights @ truth / weights.sum(), 1e-6, 1 - 1e-6)
+    (n, q), c = X.shape, told.shape[1]
+    prior = np.clip(weights @ told / weights.sum(), 1e-6, 1 - 1e-6)
     bias = np.log(prior) if exclusive else np.log(prior / (1 - prior))
     usual = np.eye(q)
     if q != c:
         weighted = X * weights[:, None]
-        usual = weighted.T @ truth / np.maximum(weights @ truth, 1e-9) - weighted.sum(axis=0)[:, None] / weights.sum()
+        usual = weighted.T @ told / np.maximum(weights @ told, 1e-9) - weighted.sum(axis=0)[:, None] / weights.sum()
 
     def objective(flat: Floats) -> tuple[float, Floats]:
         free, b, s = flat[: q * c].reshape(q, c), flat[q * c : -1], flat[-1]
         logits = X @ (free + s * usual) + b
-        log_p = posteriors.log_posteriors(logits, exclusive)
-        losses = (truth * log_p).sum(axis=1)
-        if not exclusive:
-            losses = losses + ((1 - truth) * (log_p - logits)).sum(axis=1)
-        error = (np.exp(log_p) - truth) * weights[:, None]
+        likelihood = weights @ posteriors.log_likelihood(logits, told, exclusive)
+        error = (posteriors.powers(logits, exclusive, 1.0) - told) * weights[:, None]
         slopes = X.T @ error
         gradient = np.concatenate([(slopes + ridge * free).ravel(), error.sum(axis=0), [(slopes * usual).sum()]])
-        return float(-(weights @ losses) + ridge / 2 * np.square(free).sum()) / n, gradient / n
+        return float(ridge / 2 * np.square(free).sum() - likelihood) / n, gradient / n
 
     first = np.concatenate([np.zeros(q * c), bias, [1.0]])
     found: Any = minimize(objective, first, jac=True, method="L-BFGS-B", options={"maxiter": STEPS, "ftol": 1e-7})

@@ -146,6 +146,14 @@ def log_posteriors(logits: Floats, exclusive: bool) -> Floats:
     return np.asarray(-np.logaddexp(0.0, -logits))
 
 
+def log_likelihood(logits: Floats, truth: Floats, exclusive: bool) -> Floats:
+    """Log-probability of the true classes, or of all tags as they are, [n]; the truth is 0 or 1, [n, c]."""
+    log_p = log_posteriors(logits, exclusive)
+    found: Floats = (truth * log_p).sum(axis=1)
+    # log(1 − p) = log p − logit
+    return found if exclusive else found + ((1 - truth) * (log_p - logits)).sum(axis=1)
+
+
 def powers(logits: Floats, exclusive: bool, power: float) -> Floats:
     """Powers of these probabilities, [n, c]."""
     return np.asarray(np.exp(power * log_posteriors(logits, exclusive)))

@@ -1,7 +1,8 @@
-"""Training, from raw features and supervision to a hash function (sections 3 and 4 of the paper).
+"""Training, from raw features and supervision to a hash function.
 
-Centre and scale the rows; choose the inducing inputs; draw the representatives; choose kernel and start on a sample
-of them; then let EP and Gibbs sampling alternate over all rows until codes have settled and EP has converged.
+Centre and scale the rows; draw the representatives; choose the kernel on a sample of them; choose the inducing inputs;
+then let EP converge over all rows, and make bits of its answers (`decoding`). Where codes are sampled (sections 3 and 4
+of the paper), they start on the sample too, and EP and Gibbs sampling alternate until they have settled.
 """
 
 import time
@@ -77,9 +78,9 @@ class Trained(NamedTuple):
 
     function: HashFunction | PosteriorFunction
     chosen: Chosen
-    words: NDArray[np.uint8] | None  # with class labels: the commonest code of every class in training, bits, [c, m]
+    words: NDArray[np.uint8] | None  # with class labels: the (commonest) code of every class, bits, [c, m]
     collapse: str | None  # what is wrong with the codes of the training rows, if they have collapsed
-    codes: Callable[[], Signs]  # brings the sampled codes of the training rows here, [n, m]; 0 where no pair names one
+    codes: Callable[[], Signs]  # brings the codes of the training rows here, [n, m]; 0 where nothing is known of one
     sweeps: list[Sweep]
     seconds: dict[str, float]  # by phase
 
@@ -111,16 +112,16 @@ def train(
     """
     clock = _Clock()
     keep = keep or (lambda _: None)
-    parts = layout(supervision, settings)
+    parts, answers = layout(supervision, settings), _answers(supervision, settings)
     if resumed is None:
-        resumed = Checkpoint(*_persist(lambda: _choose(table, supervision, settings, parts, executor, clock)), None, [])
+        choose = partial(_choose, table, supervision, answers, settings, parts, executor, clock)
+        resumed = Checkpoint(*_persist(choose), None, [])
         keep(resumed)
     chosen, start, state, sweeps = resumed
     central = _persist(lambda: partition.read(table, parts.order[: parts.n_apart], executor))
     here, all_here = ArrayTable(central), np.arange(len(central))
     apart = [here.select(all_here[rows]) for rows in row_blocks(len(central), settings.block_size)]
     prior = priors.build(chosen.kernel, chosen.Z, settings.power)
-    answers = _answers(supervision, settings)
     source = RowSource(table, supervision, executor, parts, apart, chosen.scaling, prior, answers)
     fits = len(parts.order) * len(chosen.Z) * 4 <= settings.memory_limit
     storage: AbstractContextManager[Spill | None] = nullcontext() if fits else Spill()
@@ -168,7 +169,7 @@ def _read(
     starts = selection.seeds(settings.seed, settings.n_starts)
     function = decoding.learn(means, some, supervision, settings.n_bits, starts, machine, executor)
     known, signs = supervision.known, np.zeros((supervision.n_rows, settings.n_bits), np.int8)
-    signs[known] = decoding.spell(function, supervision[known], supervision)
+    signs[known] = decoding.true_codes(function, supervision[known], supervision)
     return function, _count(signs[known], supervision[known]), signs.copy
 
 
@@ -216,7 +217,13 @@ def _persist(work: Callable[[], R]) -> R:
 
 
 def _choose(
-    table: Table, supervision: Supervision, settings: Settings, parts: Partition, executor: Executor, clock: "_Clock"
+    table: Table,
+    supervision: Supervision,
+    answers: Signs | None,
+    settings: Settings,
+    parts: Partition,
+    executor: Executor,
+    clock: "_Clock",
 ) -> tuple[Chosen, Start | None]:
     """Scaling, inducing inputs, and on a sample of the rows: kernel, pair weight and start."""
     generator = np.random.default_rng(settings.seed)
@@ -239,7 +246,6 @@ def _choose(
 
     weight = 1.0 if settings.pair_weight is None else settings.pair_weight
     asked = KERNELS.find(settings.kernel), settings.length_scale, settings.signal_scale
-    answers = _answers(supervision, settings)
     few = None if answers is None else answers[some]
     width = min(settings.n_bits, selection.KERNEL_BITS) if few is None else few.shape[1]
     choosing = table_of(weight, width), seed, *asked, few, executor

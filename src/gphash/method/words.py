@@ -2,9 +2,9 @@
 
 A word is a row of W ∈ {−1, 1}^{c × m}, one for each of c classes or tags; the code of a row is its class's word, or
 the vote of its tags. Bits that unseen rows would have are signs of scores along directions, one direction a bit: a
-column of words, or any other. The scores are how probable a
-classifier finds the classes of rows that it was not taught, or what least squares on the whitened features, with EP's
-first sites (τ = ½), predicts at rows that are left out, in closed form:
+column of words, or any other. The scores are how probable a classifier finds the classes of rows that have not taught
+it, or what least squares on the whitened features, with EP's first sites (τ = ½), predicts at rows that are left out,
+in closed form:
 
     S = Phi (I + Phiᵀ diag(τ) Phi)⁻¹ Phiᵀ diag(τ),   f = (S t − diag(S) t) / (1 − diag(S))
 
@@ -78,9 +78,9 @@ def votes(signatures: Signatures) -> Floats:
     return np.asarray(columns / np.sqrt(columns.mean(axis=0)), dtype=np.float32)
 
 
-def spell(votes: Floats, words: Signs | Floats) -> Signs:
-    """Codes of rows, [n, m], from the words of their classes or tags."""
-    return np.where(votes @ words.astype(votes.dtype) >= 0, 1, -1).astype(np.int8)
+def spell(scores: Floats, words: Signs | Floats) -> Signs:
+    """Codes of rows, [n, m], from their scores (or votes) for classes or tags, [n, c], and words of these, [c, m]."""
+    return np.where(scores @ words.astype(scores.dtype) >= 0, 1, -1).astype(np.int8)
 
 
 def hadamard(n_words: int, n_bits: int, generator: np.random.Generator) -> Signs:
@@ -110,9 +110,15 @@ def rotation(scores: Floats, n_bits: int, generator: np.random.Generator) -> Flo
     Iterative quantisation: T is orthogonal, as far as c and m let it be.
     """
     directions, _ = np.linalg.qr(generator.standard_normal((max(scores.shape[1], n_bits),) * 2))
-    directions = directions[: scores.shape[1], :n_bits]
-    for _ in range(ROTATIONS):
-        left, _, right = scipy.linalg.svd(scores.T @ np.where(scores @ directions >= 0, 1, -1), full_matrices=False)
+    return rotated(scores, directions[: scores.shape[1], :n_bits], ROTATIONS)
+
+
+def rotated(scores: Floats, directions: Floats, iterations: int) -> Floats:
+    """Directions after some iterations, each of which brings them nearest to the signs that the last ones gave."""
+    for _ in range(iterations):
+        left, _, right = scipy.linalg.svd(
+            scores.T @ np.where(scores @ directions >= 0, 1.0, -1.0), full_matrices=False, check_finite=False
+        )
         directions = left @ right
     return np.asarray(directions)
 
@@ -126,11 +132,11 @@ def search(
     """
     generator, scores = np.random.default_rng([seed, 21]), np.asarray(scores, np.float32)
     directions = directions.astype(np.float64)
-    tally = Tally(_bits(scores, directions), alike)
+    tally = Tally(spell(scores, directions), alike)
     for _ in range(n_proposals):
         bit = int(generator.integers(directions.shape[1]))
         column = _proposal(directions[:, bit], generator)
-        signs = _bits(scores, column)
+        signs = spell(scores, column)
         if not _is_taken(tally.signs, bit, signs) and tally.take_if_better(bit, signs):
             directions[:, bit] = column
     return directions, tally.quality
@@ -138,13 +144,13 @@ def search(
 
 def distinct(scores: Floats, directions: Floats, generator: np.random.Generator) -> Floats:
     """The same directions, with those that give a bit which others give already drawn anew, where that helps."""
-    signs, directions = _bits(scores, directions), directions.copy()
+    signs, directions = spell(scores, directions), directions.copy()
     for bit in range(directions.shape[1]):
         for _ in range(REDRAWS):
             if not _is_taken(signs, bit, signs[:, bit]):
                 break
             directions[:, bit] = np.where(generator.random(len(directions)) < 0.5, -1, 1)
-            signs[:, bit] = _bits(scores, directions[:, bit])
+            signs[:, bit] = spell(scores, directions[:, bit])
     return directions
 
 
@@ -176,10 +182,6 @@ def apart(directions: Floats, centre: Floats) -> Floats:
                 directions, n_words = changed, n_found
                 break
     return directions
-
-
-def _bits(scores: Floats, directions: Floats) -> Signs:
-    return np.where(scores @ directions.astype(scores.dtype) >= 0, 1, -1).astype(np.int8)
 
 
 def _proposal(column: Floats, generator: np.random.Generator) -> Floats:

@@ -37,7 +37,7 @@ class Signatures:
     kind: str = ""  # registered name of what the user handed in; see `targets.KINDS`. Files keep it
     row_weights: Floats | None = None  # how often each row counts, [n], 0 if nothing is known of it; once each if None
     classes: NDArray[Any] | None = None  # what the user calls the classes, by their numbers, [c]
-    masses: Floats | None = None  # how much every class counts among partners, by their numbers, [c]
+    masses: Floats | None = None  # how much every class counts for the centre, by their numbers, [c]
 
     complete = True  # it judges any two rows, so a few rows can represent all, and retrieval can be measured by it
 
@@ -70,10 +70,9 @@ class Signatures:
         return replace(self, row_weights=None if even else weights, masses=_masses(self, weights))
 
     def pulls(self) -> Floats:
-        """How much every row counts as a partner, [n]; 1 on average.
+        """How much every row counts for the centre of all, [n]; 1 on average.
 
-        A class counts in proportion to the square root of its rows. If every row counted the same, then the small
-        classes would have nothing to say: each row of theirs would flee from the large class, and all to the same code.
+        A class counts in proportion to the square root of its rows.
         """
         own = np.ones(self.n_rows) if self.row_weights is None else self.row_weights
         if self.masses is not None:
