@@ -6,15 +6,17 @@ import pytest
 from gphash.method import collapse
 from gphash.method.collapse import CodeCounts
 from gphash.supervision import similarity
-from gphash.supervision.similarity import Pairs
+from gphash.supervision.similarity import Pairs, Signatures
 
 CODES = np.random.default_rng(0).integers(0, 2, (10, 16), dtype=np.uint8)
 LABELS = np.arange(100) % 10
 
 
 def remark(bits, supervision):
-    packed = np.packbits(bits, axis=1)
-    return collapse.remark(CodeCounts(np.zeros(len(packed), np.uint64), packed, np.ones(len(packed))), supervision, 16)
+    packed, masks = np.packbits(bits, axis=1), np.zeros(len(bits), np.uint64)
+    if isinstance(supervision, Signatures):
+        masks = supervision.masks[:, 0]
+    return collapse.remark(CodeCounts(masks, packed, np.ones(len(packed))), supervision, 16)
 
 
 def test_a_code_for_every_class_is_well():
@@ -24,14 +26,15 @@ def test_a_code_for_every_class_is_well():
 def test_fewer_codes_than_classes():
     found = remark(CODES[LABELS % 2], similarity.from_labels(LABELS))
     assert found.startswith(
-        "codes have collapsed: the training rows have 2 different codes for 10 classes. To help, give"
+        "codes have collapsed: the commonest codes of 10 classes are only 2 different ones. To help, give"
     )
     assert 'class_weight="balanced"' in found
 
 
 def test_a_code_that_most_rows_have():
     bits = CODES[np.where(np.arange(100) < 10, LABELS, 0)]
-    assert "91% of the training rows have the same code" in remark(bits, similarity.from_labels(LABELS))
+    tags = np.eye(10, dtype=int)[LABELS]
+    assert "91% of the training rows have the same code" in remark(bits, similarity.from_tags(tags))
     # As many as the largest class has are as they should be.
     assert remark(bits, similarity.from_labels(np.where(np.arange(100) < 10, LABELS, 0))) is None
 

@@ -112,7 +112,7 @@ class TestReadOut:
     def test_classes_are_as_probable_as_they_are(self):
         shares = np.array([0.6, 0.3, 0.1])
         y, answers, _ = gaussian_answers(4000, shares)
-        found = decoding.read_out(answers, np.eye(3)[y], True, ones(len(y)))
+        found = decoding.read_out(answers, np.eye(3)[y], True, ones(len(y)), SerialExecutor())
         fresh_y, fresh, expected = gaussian_answers(20_000, shares, seed=1)
         P = np.exp(posteriors.log_posteriors(fresh @ found.weights + found.bias, True))
         assert np.abs(P - expected).mean() < 0.015
@@ -127,14 +127,14 @@ class TestReadOut:
         answers = generator.normal(size=(6000, 2))
         expected = expit(answers @ mixing + bias)
         told = (generator.random(expected.shape) < expected).astype(float)
-        found = decoding.read_out(answers, told, False, ones(len(answers)))
+        found = decoding.read_out(answers, told, False, ones(len(answers)), SerialExecutor())
         P = np.exp(posteriors.log_posteriors(answers @ found.weights + found.bias, False))
         assert np.abs(P - expected).mean() < 0.02
 
     def test_answers_may_be_in_any_unit(self):
         y, answers, _ = gaussian_answers(2000, np.full(4, 0.25))
         told, weights = np.eye(4)[y], ones(len(y))
-        one, other = (decoding.read_out(answers * unit, told, True, weights) for unit in (1.0, 1e4))
+        one, other = (decoding.read_out(answers * unit, told, True, weights, SerialExecutor()) for unit in (1.0, 1e4))
         np.testing.assert_allclose(other.weights * 1e4, one.weights, atol=2e-2)
         np.testing.assert_allclose(other.bias, one.bias, atol=2e-2)
 
@@ -152,13 +152,13 @@ class TestReadOut:
         y = generator.integers(0, 20, 4000)
         groups = np.where(generator.random((20, 12)) < 0.5, -1.0, 1.0)
         answers = groups[y] + 0.5 * generator.normal(size=(4000, 12))
-        found = decoding.read_out(answers, np.eye(20)[y], True, ones(4000))
+        found = decoding.read_out(answers, np.eye(20)[y], True, ones(4000), SerialExecutor())
         assert ((answers @ found.weights + found.bias).argmax(axis=1) == y).mean() > 0.9
 
     def test_answers_that_never_change_do_no_harm(self):
         y, answers, _ = gaussian_answers(500, np.full(3, 1 / 3))
         answers[:, 2] = 0.7
-        found = decoding.read_out(answers, np.eye(3)[y], True, ones(500))
+        found = decoding.read_out(answers, np.eye(3)[y], True, ones(500), SerialExecutor())
         assert np.isfinite(answers @ found.weights + found.bias).all()
 
 
@@ -177,12 +177,12 @@ class TestLearn:
     def learn(n_bits=8, seeds=(0,), executor=None):
         y, answers, _ = gaussian_answers(600, np.full(5, 0.2), spread=0.5)
         labels = similarity.from_labels(y)
-        function = decoding.learn(answers, labels, labels, n_bits, seeds, machine(5), executor or SerialExecutor())
+        function, _ = decoding.learn(answers, labels, labels, n_bits, seeds, machine(5), executor or SerialExecutor())
         return function, labels, y, answers
 
     def test_logits_are_those_of_the_read_out_of_what_the_machine_answers(self):
         function, _, y, answers = self.learn()
-        found = decoding.read_out(answers, np.eye(5)[y], True, ones(len(y)))
+        found = decoding.read_out(answers, np.eye(5)[y], True, ones(len(y)), SerialExecutor())
         rows = np.random.default_rng(7).normal(size=(20, 3))
         expected = machine(5).exact_means(rows) @ found.weights + found.bias
         np.testing.assert_allclose(function.classifier.exact_means(rows), expected, atol=1e-4)

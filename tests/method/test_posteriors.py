@@ -1,5 +1,7 @@
 """Bits from probabilities of classes: a row's code is its own, its chances agree with it, and files keep all of it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.special import expit
@@ -33,7 +35,9 @@ def function(exclusive=True, kernel=SquaredExponential, uncertain=False, calibra
     )
     directions = generator.normal(size=(C, M))
     offset = -directions.mean(axis=0) / 2
-    return PosteriorFunction(classifier, exclusive, 0.5 if exclusive else 1.0, directions, offset, calibrated)
+    return PosteriorFunction(
+        classifier, exclusive, 0.5 if exclusive else 1.0, directions, offset, generator.normal(size=C), calibrated
+    )
 
 
 ALL = pytest.mark.parametrize("exclusive", [True, False])
@@ -61,7 +65,13 @@ class TestCodes:
         P = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True) if exclusive else expit(logits)
         expected = P**one.power @ one.directions + one.offset
         np.testing.assert_allclose(one.margins(ROWS[:50]), expected, atol=1e-4)
-        np.testing.assert_allclose(one.classes(ROWS[:50]), P, atol=1e-4)
+
+    @ALL
+    def test_classes_are_as_probable_as_they_occur(self, exclusive):
+        one = function(exclusive)
+        odds = np.exp(one.classifier.exact_means(ROWS[:50]) + one.shift)
+        expected = odds / odds.sum(axis=1, keepdims=True) if exclusive else odds / (1 + odds)
+        np.testing.assert_allclose(one.classes(ROWS[:50]), expected, atol=1e-4)
 
     @ALL
     @pytest.mark.parametrize("kernel", [SquaredExponential, Matern32])
@@ -84,7 +94,7 @@ class TestCodes:
         np.testing.assert_allclose(one.probabilities(ROWS)[:50, 3], expected, atol=1e-12)
 
     def test_chances_of_tags_are_at_least_half_exactly_where_the_bit_is_one(self):
-        one = function(False)
+        one = replace(function(False), shift=np.zeros(C))
         chances = one.probabilities(ROWS)
         assert ((chances >= 0) & (chances <= 1)).all()
         np.testing.assert_array_equal(chances >= 0.5, one.margins(ROWS) >= 0)

@@ -64,7 +64,7 @@ class TestTally:
         while not tally.take_if_better(2, random_signs(50, generator)):
             pass
         fresh = Tally(tally.signs, alike)
-        for name in ("distances", "counts", "precisions"):
+        for name in ("cells", "counts", "precisions"):
             np.testing.assert_allclose(getattr(tally, name), getattr(fresh, name), atol=1e-12)
 
     def test_its_codes_are_its_own(self):

@@ -102,7 +102,8 @@ class ClassifierCodes(RidgeHasher):
         chosen = best(candidates, list(executor.collect(quality, candidates)))
         logits = classifier.margins(X, self.n_jobs)
         directions, offset = chosen.learn(logits, supervision.exact, self.n_bits, seed)
-        function = PosteriorFunction(classifier, supervision.exact, chosen.power, directions, offset)
+        shift = np.zeros(len(directions))
+        function = PosteriorFunction(classifier, supervision.exact, chosen.power, directions, offset, shift)
         return learned | {"hash_function_": function, "quantiser_": chosen.way, "power_": chosen.power}
 
     def _validate(self, K: Floats, supervision: Any, ridge: float, seed: int) -> float:
@@ -125,10 +126,9 @@ class ClassifierCodes(RidgeHasher):
         def objective(flat: Floats) -> tuple[float, Floats]:
             W = solve(flat.reshape(shape), True)
             logits = regression.times(W[:-1]) + W[-1]
-            loss = -float(posteriors.log_likelihood(logits, Y, exclusive).sum())
-            error = posteriors.powers(logits, exclusive, 1.0) - Y
-            gradient = np.vstack([regression.transposed(error), error.sum(axis=0)]) + given.ridge * W
-            loss += given.ridge / 2 * float(np.square(W).sum())
+            likelihood, slopes = posteriors.likelihood(logits, Y, exclusive)
+            gradient = given.ridge * W - np.vstack([regression.transposed(slopes), slopes.sum(axis=0)])
+            loss = given.ridge / 2 * float(np.square(W).sum()) - float(likelihood.sum())
             return loss / len(Y), solve(gradient, False).ravel() / len(Y)
 
         found = scipy.optimize.minimize(objective, np.zeros(shape).ravel(), jac=True, method="L-BFGS-B", options=UNTIL)

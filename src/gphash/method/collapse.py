@@ -9,6 +9,7 @@ from gphash.arrays import Floats
 from gphash.supervision.similarity import Signatures, Supervision
 
 CROWD = 0.5  # of the rows, at least, has a code that too many share
+ENOUGH = 0.75  # of the codes that classes or tags should have
 EXCESS = 2  # times the share that the largest class or tag explains
 
 
@@ -23,19 +24,21 @@ class CodeCounts(NamedTuple):
 def remark(tally: CodeCounts, supervision: Supervision, n_bits: int) -> str | None:
     """What is wrong with the codes of the training rows, and what to do about it; None if nothing is."""
     words, word = np.unique(tally.codes, axis=0, return_inverse=True)
+    classes = supervision.form == "labels"
+    n_words = len(np.unique(commonest(tally), axis=0)) if classes else len(words)
     sizes = np.bincount(word.reshape(-1), tally.counts)
     n_kinds, largest, remedy = _expected(supervision)
     # As many as random codes would have: with few bits, some of them meet.
     n_codes = 2.0 ** min(n_bits, 60)
     wanted = round(-n_codes * np.expm1(n_kinds * np.log1p(-1 / n_codes)))
-    if supervision.form != "labels":  # nobody sees to it that sets of tags have words of their own
-        wanted -= int(2 * np.sqrt(max(n_kinds - wanted, 0)))
     bits = np.unpackbits(words, axis=1, count=n_bits)
     n_different = len(np.unique(bits ^ bits[:1], axis=1).T) - bool((bits == bits[:1]).all(axis=0).any())
     possible = min(n_bits, 2.0 ** (n_kinds - 1) - 1) if n_kinds < n_bits else n_bits
     crowd = sizes.max() / sizes.sum()
-    if len(words) < wanted:
-        found = f"the training rows have {len(words)} different codes for {_named(supervision, n_kinds)}"
+    if n_words < ENOUGH * wanted:
+        found = f"the training rows have {n_words} different codes for {n_kinds:.0f} tags"
+        if classes:
+            found = f"the commonest codes of {n_kinds:.0f} classes are only {n_words} different ones"
     elif crowd > max(CROWD, EXCESS * largest):
         found = f"{crowd:.0%} of the training rows have the same code"
     elif 2 * n_different < possible:
@@ -46,8 +49,14 @@ def remark(tally: CodeCounts, supervision: Supervision, n_bits: int) -> str | No
     return f"codes have collapsed: {found}. To help, {remedy}."
 
 
-def _named(supervision: Supervision, n_kinds: float) -> str:
-    return f"{n_kinds:.0f} {'classes' if supervision.form == 'labels' else 'tags'}"
+def commonest(tally: CodeCounts) -> NDArray[np.uint8]:
+    """The commonest code of every class, packed, [c, b]; of equally common codes, the smallest."""
+    classes, codes, counts = tally
+    words, word = np.unique(codes, axis=0, return_inverse=True)
+    cells, cell = np.unique(classes.astype(np.int64) * len(words) + word.reshape(-1), return_inverse=True)
+    owner, word = np.divmod(cells, len(words))
+    order = np.lexsort((word, -np.bincount(cell, counts), owner))
+    return np.asarray(words[word[order][np.searchsorted(owner[order], np.unique(owner))]])
 
 
 def _expected(supervision: Supervision) -> tuple[float, float, str]:
@@ -57,7 +66,7 @@ def _expected(supervision: Supervision) -> tuple[float, float, str]:
     known = supervision[supervision.known]
     if known.exact:
         sizes = np.unique(known.masks[:, 0], return_counts=True)[1]
-        remedy = 'give class_weight="balanced", more rows of small classes, or more bits'
+        remedy = 'give class_weight="balanced", more rows of small classes, more bits, or features that tell classes apart'
         return len(sizes), float(sizes.max() / sizes.sum()), remedy
     tags = np.unpackbits(known.masks.view(np.uint8), axis=1).mean(axis=0)
     kinds = min(int(np.count_nonzero(tags)), len(np.unique(known.masks, axis=0)))

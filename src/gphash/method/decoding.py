@@ -69,17 +69,18 @@ def learn(
     seeds: Sequence[int],
     machine: HashFunction,
     executor: Executor,
-) -> PosteriorFunction:
-    """The hash function from leave-one-out answers of some rows, [s, q], and the machine that answers.
+) -> tuple[PosteriorFunction, Signs]:
+    """The hash function from leave-one-out answers of some rows, [s, q], and the codes that they give them, [s, m].
 
-    `signatures` are of these rows, and `whole` of all: what is rare among these is as probable as it is among all.
+    The machine answers for new rows. `signatures` are of the rows asked, and `whole` of all: what is rare among those
+    is as probable as it is among all.
     """
     # Blocks follow the table, and that may be sorted: those who are taught and those who judge are drawn from all.
     order = np.random.default_rng([seeds[0], 42]).permutation(len(answers))
     answers, signatures = answers[order], signatures[order]
     told, exclusive = truth(signatures, whole).astype(np.float64), signatures.exact
     weights, power = importance(signatures, whole), POWERS[exclusive]
-    found = read_out(answers, told, exclusive, weights)
+    found = read_out(answers, told, exclusive, weights, executor)
     logits = answers @ found.weights + found.bias
     taught, judged = (slice(0, words.JUDGED), slice(words.JUDGED, 2 * words.JUDGED))
     if len(answers) < 2 * words.JUDGED:
@@ -101,7 +102,22 @@ def learn(
     _, directions, offset = max(executor.collect(quantiser, seeds), key=lambda one: one[0])
     column = (machine.weights.astype(np.float64) @ found.weights).astype(np.float32)
     classifier = HashFunction(machine.scaling, machine.kernel, machine.Z, column, found.bias)
-    return PosteriorFunction(classifier, exclusive, power, directions, offset, calibrated=True)
+    function = PosteriorFunction(classifier, exclusive, power, directions, offset, _shift(whole), calibrated=True)
+    margins = posteriors.powers(logits, exclusive, power) @ directions + offset
+    codes = np.empty(margins.shape, np.int8)
+    codes[order] = np.where(margins >= 0, 1, -1)
+    return function, codes
+
+
+def _shift(whole: Signatures) -> Floats:
+    """Logarithm of how much more often than they were weighed classes occur, [c]; 0 for tags."""
+    names = truth(whole[:1], whole).shape[1]
+    if whole.shares is None:
+        return np.zeros(names)
+    numbers, weights = whole.masks[whole.known, 0].astype(np.int64), whole.row_weights
+    weighed = np.bincount(numbers, None if weights is None else weights[whole.known])
+    here = np.unique(numbers)
+    return np.asarray(np.log(whole.shares[here]) - np.log(weighed[here] / weighed.sum()))
 
 
 def true_codes(function: PosteriorFunction, some: Signatures, whole: Signatures) -> Signs:
@@ -140,7 +156,7 @@ def narrow(signatures: Signatures) -> Signatures:
     return Signatures(masks, False, signatures.kind, signatures.row_weights)
 
 
-def read_out(answers: Floats, told: Floats, exclusive: bool, weights: Floats) -> ReadOut:
+def read_out(answers: Floats, told: Floats, exclusive: bool, weights: Floats, executor: Executor) -> ReadOut:
     """Logistic regression of classes or tags, [s, c], on answers, [s, q], with the penalty that unseen rows prefer."""
     spread = answers.std(axis=0)
     scale = np.where(spread > 0, spread, 1.0)
@@ -148,10 +164,11 @@ def read_out(answers: Floats, told: Floats, exclusive: bool, weights: Floats) ->
 
     def loss(ridge: float) -> float:
         found = _regress(scaled[~odd], told[~odd], exclusive, weights[~odd], ridge)
-        logits = scaled[odd] @ found.weights + found.bias
-        return -float(weights[odd] @ posteriors.log_likelihood(logits, told[odd], exclusive))
+        likelihood, _ = posteriors.likelihood(scaled[odd] @ found.weights + found.bias, told[odd], exclusive)
+        return -float(weights[odd] @ likelihood)
 
-    found = _regress(scaled, told, exclusive, weights, min(RIDGES, key=loss))
+    losses = list(executor.collect(loss, RIDGES))
+    found = _regress(scaled, told, exclusive, weights, RIDGES[int(np.argmin(losses))])
     return ReadOut(found.weights / scale[:, None], found.bias)
 
 
@@ -163,21 +180,20 @@ def _regress(X: Floats, told: Floats, exclusive: bool, weights: Floats, ridge: f
     from scipy.optimize import minimize
 
     (n, q), c = X.shape, told.shape[1]
-    prior = np.clip(weights @ told / weights.sum(), 1e-6, 1 - 1e-6)
-    bias = np.log(prior) if exclusive else np.log(prior / (1 - prior))
     usual = np.eye(q)
     if q != c:
         weighted = X * weights[:, None]
         usual = weighted.T @ told / np.maximum(weights @ told, 1e-9) - weighted.sum(axis=0)[:, None] / weights.sum()
+    prior = np.clip(weights @ told / weights.sum(), 1e-6, 1 - 1e-6)
+    bias = np.log(prior) if exclusive else np.log(prior / (1 - prior))
 
     def objective(flat: Floats) -> tuple[float, Floats]:
         free, b, s = flat[: q * c].reshape(q, c), flat[q * c : -1], flat[-1]
-        logits = X @ (free + s * usual) + b
-        likelihood = weights @ posteriors.log_likelihood(logits, told, exclusive)
-        error = (posteriors.powers(logits, exclusive, 1.0) - told) * weights[:, None]
-        slopes = X.T @ error
-        gradient = np.concatenate([(slopes + ridge * free).ravel(), error.sum(axis=0), [(slopes * usual).sum()]])
-        return float(ridge / 2 * np.square(free).sum() - likelihood) / n, gradient / n
+        likelihood, slopes = posteriors.likelihood(X @ (free + s * usual) + b, told, exclusive)
+        slopes *= weights[:, None]
+        pull = X.T @ slopes
+        gradient = np.concatenate([(ridge * free - pull).ravel(), -slopes.sum(axis=0), [-(pull * usual).sum()]])
+        return float(ridge / 2 * np.square(free).sum() - weights @ likelihood) / n, gradient / n
 
     first = np.concatenate([np.zeros(q * c), bias, [1.0]])
     found: Any = minimize(objective, first, jac=True, method="L-BFGS-B", options={"maxiter": STEPS, "ftol": 1e-7})

@@ -25,6 +25,7 @@ from gphash.execution.local import Executor
 from gphash.method import blockwise, ep, gibbs, triangular
 from gphash.method.ep import Sites
 from gphash.method.gibbs import Groups
+from gphash.method.kernels import squared_norms
 from gphash.method.state import Latent, Problem, RowBlock, Schedule, State, Sweep
 from gphash.method.triangular import Factor
 
@@ -40,6 +41,9 @@ RECOVERY = 1.2  # of damping, in a sweep that does not oscillate
 FEWER = 0.97  # times as many flips as ever before are fewer
 CALM = 0.1  # relative change of the site precisions below which EP is about to converge
 SETTLING = 3  # sweeps of Gibbs sampling alone before the first sweep
+COARSER = 4  # times fewer inducing inputs has the model that EP for fixed codes begins with,
+COARSEST = 100  # and not fewer than these;
+NEAR = 0.03  # relative change of the site precisions at which the whole model takes over
 CONTRACTION = 0.3  # of cavity variances, from a smaller model to the whole one
 
 Match = Callable[[RowBlock, Latent, Signs | None, Floats, Floats], tuple[Latent, tuple[float, ...]]]
@@ -49,6 +53,28 @@ def init(problem: Problem, signs: Sequence[Signs], executor: Executor) -> State:
     """State before the first sweep, from initial codes of every block."""
     latents = executor.map(lambda block_signs: Latent(block_signs, ep.initial_sites(block_signs), None), signs)
     return _begin(problem, latents, executor)
+
+
+def init_fixed(problem: Problem, signs: Sequence[Signs], power: float, executor: Executor) -> State:
+    """State before the first sweep for codes that stay as they are, from a coarser model if that is worth it.
+
+    Phi = K L⁻ᵀ, and L is triangular: its first columns are the features of a model with the first inducing inputs
+    alone. EP needs most of its sweeps to get near its fixed point. They cost little in the coarse model, and its sites
+    and means are near those of the whole one.
+    """
+    state = init(problem, signs, executor)._replace(frozen=True)
+    n = len(state.mean) // COARSER
+    if n < COARSEST:
+        return state
+
+    def narrowed(block: RowBlock) -> RowBlock:
+        unexplained = power * squared_norms(block.Phi[:, n:]).astype(np.float64)
+        return block._replace(Phi=block.Phi[:, :n], residual=block.residual + unexplained)
+
+    coarse = problem._replace(rows=executor.map(narrowed, problem.rows))
+    found = run(coarse, init_fixed(coarse, signs, power, executor), Schedule(converged=NEAR), executor)
+    mean = np.concatenate([found.mean, np.zeros_like(state.mean[n:])])
+    return state._replace(latents=found.latents, mean=mean)
 
 
 def init_from_predictions(
@@ -90,9 +116,9 @@ def step(problem: Problem, state: State, schedule: Schedule, executor: Executor)
     """One sweep of EP and, unless codes are frozen, Gibbs sampling."""
     began = time.perf_counter()
     refreshed = state.factor is None or state.drift > (schedule.late_drift if state.calm else schedule.drift)
+    # The very first factor is only there to get going, unless a coarser model has: a random sample of rows will do.
+    sampled = state.factor is None and problem.supervision.complete and not state.mean.any()
     if refreshed:
-        # The very first factor is only there to get going: a random sample of the rows will do.
-        sampled = state.sweep == 0 and problem.supervision.complete
         state = refresh(problem, state, executor, problem.n_central if sampled else None)
     if state.sweep == 0:
         state = state._replace(mean=_solve(problem, state, START_STEPS, TOLERANCE, executor))
@@ -112,7 +138,7 @@ def step(problem: Problem, state: State, schedule: Schedule, executor: Executor)
     state = state._replace(latents=latents)
     mean = _solve(problem, state, schedule.steps, TOLERANCE, executor, (gradient, energy))
     *others, drift, shared = counts
-    moved = np.inf if state.sweep == 0 or not shared else float(drift / shared)  # the first factor is never kept
+    moved = np.inf if sampled or not shared else float(abs(drift) / shared)
     return _close(state._replace(mean=mean, drift=moved), schedule, others, refreshed, began)
 
 
@@ -265,14 +291,14 @@ def _visit(
 ) -> tuple[Latent, tuple[Floats, Floats, Floats]]:
     """Steps 2 to 4 of a sweep for one block: new codes, sites, gradient.
 
-    To add up are Phiᵀ(ν − τ μ), [r, m]; Σ τ μ², [m]; and the counts of `_matching`, |change of τ̄ since the factor was
-    made|, and that older τ̄, [7].
+    To add up are Phiᵀ(ν − τ μ), [r, m]; Σ τ μ², [m]; and the counts of `_matching`, the change of τ̄ since the factor
+    was made, and that older τ̄, [7].
     """
     latent_mean, gamma = _scores(block, latent, mean)
     assert latent.shared is not None
     older = latent.shared.precision
     latent, counts = match(block, latent, own, gamma, latent.shared.cavity)
-    drift = np.abs(latent.sites.precision.mean(axis=1) - older).sum()
+    drift = latent.sites.precision.mean(axis=1).sum() - older.sum()
     return latent, (*_gradient(block, latent.sites, latent_mean), np.array([*counts, drift, older.sum()]))
 
 

@@ -71,7 +71,7 @@ class RowSource(NamedTuple):
         blocks = self.partition.blocks
         if self.answers is not None:
             fixed = [self.answers[rows] for rows in blocks]
-            return inference.init(problem, fixed, self.executor)._replace(frozen=True)
+            return inference.init_fixed(problem, fixed, self.prior.power, self.executor)
         assert start is not None
         function = start.function
         pieces = self._pieces(range(len(blocks)))

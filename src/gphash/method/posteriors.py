@@ -3,9 +3,11 @@
     q = P(classes | x)^a,   margins = q T + t,   bits = sign(margins)
 
 The logits are kernel machines, k(x, Z) W + b. Classes that exclude each other share a soft-max; tags have a logistic
-function each. A row of which everything is known has a true code, and so every bit a probability:
+function each. This P is for classes as they were weighed in training. For classes as often as they occur,
+P'(c | x) ∝ P(c | x) e^{s_c} with a shift s. A row of which everything is known has a true code, and so every bit a
+probability:
 
-    classes   a class has the word sign(T_c + t):   P(bit = 1) = Σ_c P(c | x) [word_c = 1]
+    classes   a class has the word sign(T_c + t):   P(bit = 1) = Σ_c P'(c | x) [word_c = 1]
     tags      with a = 1, the margin is the mean of a sum of independent terms:   P(bit = 1) = Φ(margin / deviation)
 
 Bits are chosen to retrieve well, not to be the most probable ones: with a below 1, a second class that is hardly less
@@ -40,6 +42,7 @@ SCHEMA = Schema(
         **{name: rule for name, rule in _MACHINE.items() if name not in ("weights", "offset")},
         "weights": Array("<f4", ("inducing inputs", "classes")),
         "bias": Array("<f8", ("classes",)),
+        "shift": Array("<f8", ("classes",)),
         "directions": Array("<f8", ("classes", "bits")),
         "offset": Array("<f8", ("bits",)),
     },
@@ -57,6 +60,7 @@ class PosteriorFunction:
     power: float  # a
     directions: Floats  # T, one column per bit, [c, m]
     offset: Floats  # t, [m]
+    shift: Floats  # s, [c]
     calibrated: bool = False  # whether probabilities of classes are, so that bits have some
 
     def __repr__(self) -> str:
@@ -89,6 +93,11 @@ class PosteriorFunction:
         """Whether the method knows how probable bits are."""
         return self.calibrated
 
+    @property
+    def words(self) -> NDArray[np.uint8]:
+        """Codes of rows that are sure to have one class or tag and no other, bits, [c, m]."""
+        return (self.directions + self.offset >= 0).astype(np.uint8)
+
     def margins(self, X: Floats, n_jobs: int | None = 1) -> Floats:
         """How far on the 1 side every bit of every row is, [n, m]; zero where only rounding could tell the side."""
         means, reach = self.classifier.means(X, n_jobs), np.abs(self.directions)
@@ -109,7 +118,7 @@ class PosteriorFunction:
         """P(bit = 1) of the row's true code, [n, m]."""
         p = self.classes(X, n_jobs)
         if self.exclusive:
-            chance: Floats = p @ (self.directions + self.offset >= 0)
+            chance: Floats = p @ self.words
         else:
             from scipy.special import ndtr  # takes longer to import than most rows to encode
 
@@ -119,12 +128,13 @@ class PosteriorFunction:
 
     def classes(self, X: Floats, n_jobs: int | None = 1) -> Floats:
         """P(class | x), or P(tag | x), [n, c]."""
-        return np.exp(log_posteriors(self.classifier.means(X, n_jobs), self.exclusive))
+        return np.exp(log_posteriors(self.classifier.means(X, n_jobs) + self.shift, self.exclusive))
 
     def content(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """What a file keeps."""
         meta, arrays = self.classifier.content()
-        own = {"bias": arrays.pop("offset"), "directions": self.directions, "offset": self.offset}
+        own = {"bias": arrays.pop("offset"), "shift": self.shift}
+        own |= {"directions": self.directions, "offset": self.offset}
         about = {"exclusive": self.exclusive, "power": self.power, "calibrated": self.calibrated}
         return {**meta, **about}, {**arrays, **own}
 
@@ -134,7 +144,7 @@ class PosteriorFunction:
         schema.check(SCHEMA, meta, arrays)
         parts = {name: array for name, array in arrays.items() if name in _MACHINE}
         classifier = HashFunction.assemble(meta, {**parts, "offset": arrays["bias"]})
-        own = arrays["directions"], arrays["offset"], meta["calibrated"]
+        own = arrays["directions"], arrays["offset"], arrays["shift"], meta["calibrated"]
         return cls(classifier, meta["exclusive"], meta["power"], *own)
 
 
@@ -146,12 +156,16 @@ def log_posteriors(logits: Floats, exclusive: bool) -> Floats:
     return np.asarray(-np.logaddexp(0.0, -logits))
 
 
-def log_likelihood(logits: Floats, truth: Floats, exclusive: bool) -> Floats:
-    """Log-probability of the true classes, or of all tags as they are, [n]; the truth is 0 or 1, [n, c]."""
+def likelihood(logits: Floats, truth: Floats, exclusive: bool) -> tuple[Floats, Floats]:
+    """Log-probability of the true classes, or of all tags as they are, [n], and its gradient by the logits, [n, c].
+
+    The truth is 0 or 1, [n, c].
+    """
     log_p = log_posteriors(logits, exclusive)
-    found: Floats = (truth * log_p).sum(axis=1)
-    # log(1 − p) = log p − logit
-    return found if exclusive else found + ((1 - truth) * (log_p - logits)).sum(axis=1)
+    found = np.einsum("nc,nc->n", truth, log_p)
+    if not exclusive:
+        found += np.einsum("nc,nc->n", 1 - truth, log_p - logits)  # log(1 − p) = log p − logit
+    return found, truth - np.exp(log_p)
 
 
 def powers(logits: Floats, exclusive: bool, power: float) -> Floats:

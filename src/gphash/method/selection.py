@@ -33,7 +33,7 @@ KERNEL_BITS = 64  # of the codes that the kernel is chosen by, at most
 # How far scores may be apart for a single row; of 0, ¼, ½ and 1, the best on Gaussian clusters that no table has.
 SPREAD = 1.0
 STRENGTHS = (200.0, 60.0)  # κ t of the pair weights to try besides κ = 1
-SCHEDULE = Schedule(max_sweeps=15, settled=1e-3, patience=2, steps=2, converged=2e-2, max_finish=5)
+SCHEDULE = Schedule(max_sweeps=15, settled=1e-3, patience=2, steps=2, converged=2e-2, max_finish=40)
 
 
 class Sample(NamedTuple):

@@ -51,7 +51,9 @@ class State(NamedTuple):
     latents: Sequence[Latent]
     mean: Floats  # posterior mean of the whitened inducing values, one column per bit, [r, m]
     factor: Factor | None = None  # None before the first sweep
-    drift: float = np.inf  # how far τ̄ has moved since the factor was made, relative to its mean
+    # How far the sum of τ̄ has moved since the factor was made, relative to it: cavity variances follow the sum of many
+    # rows, and a row's own change is not in its cavity.
+    drift: float = np.inf
     calm: bool = False  # codes are frozen, and the sites hardly move any more
     quiet: int = 0  # sweeps in a row that flipped next to nothing
     flips: float = np.inf  # fewest bits that a sweep has flipped

@@ -151,7 +151,7 @@ def train(
         ended = _persist(partial(_read, means, machine, supervision, settings, parts, executor))
     function, tally, trained_codes = ended
     clock.lap("hash function")
-    words = _words(tally, settings.n_bits) if supervision.form == "labels" else None
+    words = _words(function, tally) if supervision.form == "labels" else None
     found = collapse.remark(tally, supervision, settings.n_bits)
     return Trained(function, chosen, words, found, trained_codes, sweeps, clock.seconds)
 
@@ -164,13 +164,13 @@ def _read(
     parts: Partition,
     executor: Executor,
 ) -> Ended:
-    """Bits from the answers to questions, and the codes that training rows should have."""
+    """Bits from the answers to questions, how often codes would occur, and the codes that training rows should have."""
     some = supervision[np.concatenate([parts.blocks[number] for number in _asked(parts)])]
     starts = selection.seeds(settings.seed, settings.n_starts)
-    function = decoding.learn(means, some, supervision, settings.n_bits, starts, machine, executor)
+    function, codes = decoding.learn(means, some, supervision, settings.n_bits, starts, machine, executor)
     known, signs = supervision.known, np.zeros((supervision.n_rows, settings.n_bits), np.int8)
     signs[known] = decoding.true_codes(function, supervision[known], supervision)
-    return function, _count(signs[known], supervision[known]), signs.copy
+    return function, _count(codes, some), signs.copy
 
 
 def _answers(supervision: Supervision, settings: Settings) -> Signs | None:
@@ -334,15 +334,11 @@ def _count(signs: Signs, signatures: Signatures | None) -> CodeCounts:
     return CodeCounts(groups.signatures.masks[:, 0], np.packbits(groups.signs.T > 0, axis=1), groups.counts)
 
 
-def _words(tally: CodeCounts, n_bits: int) -> NDArray[np.uint8]:
-    """The commonest code of every class, bits [c, m]; of equally common codes, the smallest."""
-    classes, codes, counts = tally
-    words, word = np.unique(codes, axis=0, return_inverse=True)
-    cells, cell = np.unique(classes.astype(np.int64) * len(words) + word.reshape(-1), return_inverse=True)
-    owner, word = np.divmod(cells, len(words))
-    order = np.lexsort((word, -np.bincount(cell, counts), owner))
-    commonest = word[order][np.searchsorted(owner[order], np.unique(owner))]
-    return np.unpackbits(words[commonest], axis=1, count=n_bits)
+def _words(function: HashFunction | PosteriorFunction, tally: CodeCounts) -> NDArray[np.uint8]:
+    """The code of every class, bits, [c, m]; of sampled codes, the commonest."""
+    if isinstance(function, PosteriorFunction):
+        return function.words
+    return np.unpackbits(collapse.commonest(tally), axis=1, count=function.n_bits)
 
 
 class _Clock:

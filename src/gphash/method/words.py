@@ -214,17 +214,19 @@ class Tally:
 
     def __init__(self, signs: Signs, alike: Any) -> None:
         """Codes ±1, [s, m], and which rows are similar, [s, s]."""
-        self.signs, self.alike = signs.copy(), np.ascontiguousarray(alike, np.uint8)
+        self.signs = signs.copy()
         n, m = signs.shape
         wide = signs.astype(np.float32)
-        self.distances = np.rint((m - wide @ wide.T) / 2).astype(np.int16)
-        self.counts = np.zeros((n, m + 1, 2), np.int32)
-        _count(self.distances, self.alike, self.counts)
+        # Twice the distance of two rows, and one more if they are similar: the cell that the pair is counted in.
+        small = np.uint8 if 2 * (m + 1) <= 256 else np.uint16  # memory is what the search waits for
+        self.cells = np.rint(m - wide @ wide.T).astype(small) + np.asarray(alike, small)
+        self.counts = np.zeros((n, 2 * (m + 1)), np.int32)
+        _count(self.cells, self.counts)
         self.harmonic = np.concatenate([[0.0], np.cumsum(1 / np.arange(1, n + 1))])
         # Of every row without similar ones, −1: it does not count.
         self.precisions, self._found = np.full(n, -1.0), np.full(n, -1.0)
-        nobody = np.empty(0, np.int64)
-        _try(nobody, nobody, signs[:, 0], signs[:, 0], *self._parts(), self.harmonic, self.precisions, self._found)
+        first = self.signs[:, 0]
+        _try(*_moves(first, first), first, *self._parts(), self.harmonic, self.precisions, self._found)
         self.precisions[:] = self._found
 
     @property
@@ -238,43 +240,67 @@ class Tally:
 
         Rows are asked one after another, and no more of them once it is clear that most would lose.
         """
-        old = self.signs[:, bit].copy()
-        changed, same = np.flatnonzero(signs != old), np.flatnonzero(signs == old)
-        if not len(changed):
+        moves = _moves(self.signs[:, bit], signs)
+        if not len(moves[0]) + len(moves[1]):
             return False
-        if not _try(changed, same, old, signs, *self._parts(), self.harmonic, self.precisions, self._found):
+        if not _try(*moves, signs, *self._parts(), self.harmonic, self.precisions, self._found):
             return False
-        _move(changed, same, old, signs, *self._parts())
+        _move(*moves, signs, *self._parts())
         self.signs[:, bit], self.precisions[:] = signs, self._found
         return True
 
     def _parts(self) -> tuple[Any, ...]:
-        return self.distances, self.alike, self.counts
+        return self.cells, self.counts
 
 
 @jit
-def _count(distances, alike, counts):  # type: ignore[no-untyped-def]
-    for i in range(len(distances)):
-        for k in range(len(distances)):
+def _count(cells, counts):  # type: ignore[no-untyped-def]
+    for i in range(len(cells)):
+        for k in range(len(cells)):
             if k != i:
-                counts[i, distances[i, k], alike[i, k]] += 1
+                counts[i, cells[i, k]] += 1
+
+
+def _moves(old: Signs, new: Signs) -> tuple[NDArray[Any], ...]:
+    """Rows whose bit changes to −1 and to 1, rows that keep −1 and 1, and which ones change, [s].
+
+    Where one of two rows changes and not the other, their distance does: by −1 if they then agree, else by 1.
+    """
+    rows = (np.flatnonzero(which & (new == sign)) for which in (new != old, new == old) for sign in (-1, 1))
+    return (*(some.astype(np.int32) for some in rows), new != old)
 
 
 @jit
-def _try(changed, same, old, new, distances, alike, counts, harmonic, present, found):  # type: ignore[no-untyped-def]
+def _others(moves, sign, to_minus, to_plus, minus, plus):  # type: ignore[no-untyped-def]
+    """Rows whose distance to one that moves, or not, changes, and that have this sign then."""
+    if moves:
+        return plus if sign > 0 else minus
+    return to_plus if sign > 0 else to_minus
+
+
+@jit
+def _try(to_minus, to_plus, minus, plus, moves, new, cells, counts, harmonic, present, found):  # type: ignore[no-untyped-def]
     """Find the average precision of every row if some rows changed this bit; tells whether the mean would rise."""
     gain, square = 0.0, 0.0
-    room = np.empty((counts.shape[1], 2), np.int64)
-    for i in range(len(distances)):
-        for d in range(counts.shape[1]):
-            room[d, 0], room[d, 1] = counts[i, d, 0], counts[i, d, 1]
-        # A distance changes where one of the two rows has changed, and not the other.
-        others = same if new[i] != old[i] else changed
-        for k in others:
-            if k != i:
-                d = distances[i, k]
-                room[d, alike[i, k]] -= 1
-                room[d + (1 if new[i] != new[k] else -1), alike[i, k]] += 1
+    room = np.empty(counts.shape[1], np.int64)
+    seen = np.zeros((2, counts.shape[1]), np.int64)
+    for i in range(len(cells)):
+        room[:] = counts[i]
+        for sign in (-1, 1):
+            others = _others(moves[i], sign, to_minus, to_plus, minus, plus)
+            # Two counters in turn: a processor waits when it adds twice to the same one.
+            for p in range(0, len(others) - 1, 2):
+                seen[0, cells[i, others[p]]] += 1
+                seen[1, cells[i, others[p + 1]]] += 1
+            if len(others) % 2:
+                seen[0, cells[i, others[-1]]] += 1
+            step = -2 if new[i] == sign else 2
+            for cell in range(len(room)):
+                moved = seen[0, cell] + seen[1, cell]
+                if moved > 0:
+                    room[cell] -= moved
+                    room[cell + step] += moved
+                    seen[0, cell] = seen[1, cell] = 0
         found[i] = _average_precision(room, harmonic)
         gain += found[i] - present[i]
         square += (found[i] - present[i]) ** 2
@@ -284,25 +310,26 @@ def _try(changed, same, old, new, distances, alike, counts, harmonic, present, f
 
 
 @jit
-def _move(changed, same, old, new, distances, alike, counts):  # type: ignore[no-untyped-def]
+def _move(to_minus, to_plus, minus, plus, moves, new, cells, counts):  # type: ignore[no-untyped-def]
     """Let some rows change this bit."""
-    for i in range(len(distances)):
-        others = same if new[i] != old[i] else changed
-        for k in others:
-            if k != i:
-                d = distances[i, k]
-                moved = d + (1 if new[i] != new[k] else -1)
-                distances[i, k] = moved
-                counts[i, d, alike[i, k]] -= 1
-                counts[i, moved, alike[i, k]] += 1
+    for i in range(len(cells)):
+        for sign in (-1, 1):
+            others = _others(moves[i], sign, to_minus, to_plus, minus, plus)
+            step = -2 if new[i] == sign else 2
+            for k in others:
+                cell = np.int64(cells[i, k])
+                cells[i, k] = cell + step
+                counts[i, cell] -= 1
+                counts[i, cell + step] += 1
 
 
 @jit
 def _average_precision(counts, harmonic):  # type: ignore[no-untyped-def]
-    """Average precision from the dissimilar and similar rows at every distance, [m + 1, 2]; −1 without similar ones."""
+    """Average precision from the dissimilar and similar rows at every distance, in turn; −1 without similar ones."""
     total, before, found = 0.0, 0, 0
-    for d in range(len(counts)):
-        similar, everyone = counts[d, 1], counts[d, 0] + counts[d, 1]
+    for d in range(len(counts) // 2):
+        similar = counts[2 * d + 1]
+        everyone = counts[2 * d] + similar
         if similar > 0:
             # Σ (found + 1 + (p − 1) slope) / (before + p) over the places p = 1, …, everyone
             slope = (similar - 1) / max(everyone - 1, 1)

@@ -37,6 +37,7 @@ class Signatures:
     kind: str = ""  # registered name of what the user handed in; see `targets.KINDS`. Files keep it
     row_weights: Floats | None = None  # how often each row counts, [n], 0 if nothing is known of it; once each if None
     classes: NDArray[Any] | None = None  # what the user calls the classes, by their numbers, [c]
+    shares: Floats | None = None  # of the rows, that every class has before it is weighed, [c]; None if none is
     masses: Floats | None = None  # how much every class counts for the centre, by their numbers, [c]
 
     complete = True  # it judges any two rows, so a few rows can represent all, and retrieval can be measured by it

@@ -1,5 +1,6 @@
 """How often rows count: what users say as `class_weight` and `sample_weight`, checked, as one weight for every row."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,9 +30,11 @@ def weigh(given: Supervision, class_weight: Any, sample_weight: ArrayLike | None
     if class_weight is not None:
         if given.classes is None:
             raise ValueError(f"class_weight={class_weight!r}, but y has no classes; for tags, give sample_weight.")
-        some = np.flatnonzero(weights)
+        some, classes = np.flatnonzero(weights), given.classes
         numbers = given.masks[some, 0].astype(np.int64)
-        weights[some] *= _by_class(class_weight, given.classes, np.bincount(numbers))[numbers]
+        sizes = np.bincount(numbers, weights[some], len(classes))
+        given = replace(given, shares=sizes / sizes.sum())
+        weights[some] *= _by_class(class_weight, classes, np.bincount(numbers))[numbers]
         if not weights.any():
             raise ValueError(f"class_weight={class_weight!r} is zero for all classes of y; give some of them more.")
     return given.weighted(weights)
