@@ -66,7 +66,7 @@ def _expected(supervision: Supervision) -> tuple[float, float, str]:
     known = supervision[supervision.known]
     if known.exact:
         sizes = np.unique(known.masks[:, 0], return_counts=True)[1]
-        remedy = 'give class_weight="balanced", more rows of small classes, more bits, or features that tell classes apart'
+        remedy = 'give class_weight="balanced", more rows of small classes, more bits, or features that tell more'
         return len(sizes), float(sizes.max() / sizes.sum()), remedy
     tags = np.unpackbits(known.masks.view(np.uint8), axis=1).mean(axis=0)
     kinds = min(int(np.count_nonzero(tags)), len(np.unique(known.masks, axis=0)))

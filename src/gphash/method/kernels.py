@@ -33,7 +33,7 @@ class Kernel:
     # What a file may say about its hyper-parameters.
     RULES: ClassVar[dict[str, Rule]] = {"length_scale": Number(1e-18, 1e18), "signal_scale": Number(1e-6, 1e6)}
     # Candidates for ℓ, times the median distance between rows.
-    LENGTH_SCALES: ClassVar[tuple[float, ...]] = (0.35, 0.5, 0.7, 1.0)
+    LENGTH_SCALES: ClassVar[tuple[float, ...]] = (0.35, 0.5, 0.7)
 
     def correlation(self, squared: Floats) -> Floats:
         """k/σ_f² for squared distances r² in units of ℓ², [a, b]."""

@@ -28,7 +28,7 @@ from gphash.supervision.similarity import Signatures, Supervision
 
 SAMPLE = 2000
 INDUCING = 300
-SIGNAL_SCALES = (2.0, 4.0, 8.0, 16.0)
+SIGNAL_SCALES = (4.0, 8.0, 16.0)
 KERNEL_BITS = 64  # of the codes that the kernel is chosen by, at most
 # How far scores may be apart for a single row; of 0, ¼, ½ and 1, the best on Gaussian clusters that no table has.
 SPREAD = 1.0
@@ -107,7 +107,7 @@ def choose_kernel(
     distance = kernels.median_distance(sample.X)
     lengths = (length_scale,) if length_scale else tuple(distance * factor for factor in kind.LENGTH_SCALES)
     signals = (signal_scale,) if signal_scale else SIGNAL_SCALES
-    middle = kind(length_scale or distance, signal_scale or SIGNAL_SCALES[2])
+    middle = kind(length_scale or distance, signal_scale or SIGNAL_SCALES[1])
     if length_scale and signal_scale:
         return middle
     if signs is None and isinstance(sample.supervision, Signatures):

@@ -89,5 +89,5 @@ class Schedule(NamedTuple):
     drift: float = 0.3  # of τ̄ that calls for a new factor
     late_drift: float = 0.1  # the same once EP is about to converge
     steps: int = 2  # of conjugate gradients per sweep
-    converged: float = 1e-2  # relative change of the site precisions at which EP ends
+    converged: float = 2e-2  # relative change of the site precisions at which EP ends
     max_finish: int = 40  # sweeps after the freeze
