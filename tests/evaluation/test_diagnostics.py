@@ -71,12 +71,12 @@ def test_bits_without_rows_are_refused(shape):
         diagnostics.describe_codes(np.zeros(shape, dtype=np.uint8))
 
 
-@given(**shapes, n_bins=st.integers(1, 25))
-def test_calibration_is_that_of_a_loop_over_bits(seed, n, m, n_bins):
-    rng = np.random.default_rng(seed)
+@given(**shapes)
+def test_calibration_is_that_of_a_loop_over_bits(seed, n, m):
+    rng, n_bins = np.random.default_rng(seed), diagnostics.BINS
     # Multiples of 1/64, edges and ends among them.
     chances, bits = rng.integers(0, 65, (n, m)) / 64, random_bits(seed, n, m)
-    found = diagnostics.calibrate(chances, bits, n_bins)
+    found = diagnostics.calibrate(chances, bits)
     bins = [[] for _ in range(n_bins)]
     for chance, bit in zip(chances.ravel().tolist(), bits.ravel().tolist(), strict=True):
         bins[min(math.floor(chance * n_bins), n_bins - 1)].append((chance, bit))

@@ -346,7 +346,7 @@ def test_a_pickled_hash_function_carries_nothing_derived():
         "directions",
         "offset",
         "shift",
-        "calibrated",
+        "reading",
     }
 
 

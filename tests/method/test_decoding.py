@@ -112,7 +112,7 @@ class TestReadOut:
     def test_classes_are_as_probable_as_they_are(self):
         shares = np.array([0.6, 0.3, 0.1])
         y, answers, _ = gaussian_answers(4000, shares)
-        found = decoding.read_out(answers, np.eye(3)[y], True, ones(len(y)), SerialExecutor())
+        found = decoding.read_out(answers, np.eye(3)[y], True, ones(len(y)), SerialExecutor(), True)
         fresh_y, fresh, expected = gaussian_answers(20_000, shares, seed=1)
         P = np.exp(posteriors.log_posteriors(fresh @ found.weights + found.bias, True))
         assert np.abs(P - expected).mean() < 0.015
@@ -127,23 +127,24 @@ class TestReadOut:
         answers = generator.normal(size=(6000, 2))
         expected = expit(answers @ mixing + bias)
         told = (generator.random(expected.shape) < expected).astype(float)
-        found = decoding.read_out(answers, told, False, ones(len(answers)), SerialExecutor())
+        found = decoding.read_out(answers, told, False, ones(len(answers)), SerialExecutor(), True)
         P = np.exp(posteriors.log_posteriors(answers @ found.weights + found.bias, False))
         assert np.abs(P - expected).mean() < 0.02
 
     def test_answers_may_be_in_any_unit(self):
         y, answers, _ = gaussian_answers(2000, np.full(4, 0.25))
         told, weights = np.eye(4)[y], ones(len(y))
-        one, other = (decoding.read_out(answers * unit, told, True, weights, SerialExecutor()) for unit in (1.0, 1e4))
+        given = told, True, weights, SerialExecutor(), True
+        one, other = (decoding.read_out(answers * unit, *given) for unit in (1.0, 1e4))
         np.testing.assert_allclose(other.weights * 1e4, one.weights, atol=2e-2)
         np.testing.assert_allclose(other.bias, one.bias, atol=2e-2)
 
     def test_a_weight_counts_like_so_many_rows(self):
         y, answers, _ = gaussian_answers(600, np.array([0.5, 0.5]))
         twice = np.where(y == 1, 3.0, 1.0)
-        found = decoding._regress(answers, np.eye(2)[y], True, twice, 10.0)
+        found = decoding._regress(answers, np.eye(2)[y], True, twice, 10.0, True)
         again = np.repeat(np.arange(len(y)), twice.astype(int))
-        expected = decoding._regress(answers[again], np.eye(2)[y][again], True, ones(len(again)), 10.0)
+        expected = decoding._regress(answers[again], np.eye(2)[y][again], True, ones(len(again)), 10.0, True)
         P, Q = (posteriors.powers(answers @ one.weights + one.bias, True, 1.0) for one in (found, expected))
         np.testing.assert_allclose(P, Q, atol=5e-3)
 
@@ -158,7 +159,7 @@ class TestReadOut:
     def test_answers_that_never_change_do_no_harm(self):
         y, answers, _ = gaussian_answers(500, np.full(3, 1 / 3))
         answers[:, 2] = 0.7
-        found = decoding.read_out(answers, np.eye(3)[y], True, ones(500), SerialExecutor())
+        found = decoding.read_out(answers, np.eye(3)[y], True, ones(500), SerialExecutor(), True)
         assert np.isfinite(answers @ found.weights + found.bias).all()
 
 
@@ -182,7 +183,7 @@ class TestLearn:
 
     def test_logits_are_those_of_the_read_out_of_what_the_machine_answers(self):
         function, _, y, answers = self.learn()
-        found = decoding.read_out(answers, np.eye(5)[y], True, ones(len(y)), SerialExecutor())
+        found = decoding.read_out(answers, np.eye(5)[y], True, ones(len(y)), SerialExecutor(), True)
         rows = np.random.default_rng(7).normal(size=(20, 3))
         expected = machine(5).exact_means(rows) @ found.weights + found.bias
         np.testing.assert_allclose(function.classifier.exact_means(rows), expected, atol=1e-4)

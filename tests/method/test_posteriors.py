@@ -9,7 +9,7 @@ from scipy.special import expit
 from gphash.method import posteriors
 from gphash.method.hashing import HashFunction, Uncertainty
 from gphash.method.kernels import Matern32, SquaredExponential
-from gphash.method.posteriors import PosteriorFunction
+from gphash.method.posteriors import PosteriorFunction, Reading
 from gphash.method.scaling import Scaling
 from gphash.schema import FaultError
 
@@ -34,9 +34,10 @@ def function(exclusive=True, kernel=SquaredExponential, uncertain=False, calibra
         Uncertainty(0.05, columns, 3) if uncertain else None,
     )
     directions = generator.normal(size=(C, M))
+    reading = Reading(generator.normal(size=(M, C)), generator.normal(size=C)) if calibrated else None
     offset = -directions.mean(axis=0) / 2
     return PosteriorFunction(
-        classifier, exclusive, 0.5 if exclusive else 1.0, directions, offset, generator.normal(size=C), calibrated
+        classifier, exclusive, 0.5 if exclusive else 1.0, directions, offset, generator.normal(size=C), reading
     )
 
 

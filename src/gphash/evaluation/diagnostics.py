@@ -10,6 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from gphash.arrays import Floats
 
+BINS = 20  # of probabilities
+
 
 def dominant_codes(bits: NDArray[np.uint8], labels: ArrayLike) -> tuple[NDArray[np.generic], NDArray[np.uint8]]:
     """The commonest code of every class, as (classes [c], bits [c, m]); of equally common codes, the smallest."""
@@ -21,21 +23,30 @@ def dominant_codes(bits: NDArray[np.uint8], labels: ArrayLike) -> tuple[NDArray[
     return classes, words
 
 
-def calibrate(probabilities: Floats, bits: NDArray[np.uint8], n_bins: int = 20) -> dict[str, Any]:
-    """Compare probabilities with true bits, [n, m] each, in bins of equal width.
-
-    The curve has the mean probability, the frequency of ones (NaN without bits) and the number of bits of every bin.
-    The error is the mean of |observed − predicted|, weighted by the numbers of bits.
-    """
+def calibrate(probabilities: Floats, bits: NDArray[np.uint8]) -> dict[str, Any]:
+    """Compare probabilities with true bits, [n, m] each, in bins of equal width; see `calibration`."""
     # Sorted, so that sums do not depend on the order of rows.
     order = np.argsort(probabilities, axis=None)
-    chances, truths = probabilities.ravel()[order].astype(np.float64), bits.ravel()[order].astype(np.float64)
-    place = np.minimum((chances * n_bins).astype(np.int64), n_bins - 1)
-    counts = np.bincount(place, minlength=n_bins)
+    return calibration(*binned(probabilities.ravel()[order], bits.ravel()[order], np.ones(bits.size)))
+
+
+def binned(probabilities: Floats, truths: NDArray[Any], counts: NDArray[Any]) -> Floats:
+    """How often, how probable in sum, and how often true things are, in bins of their probability, [3, BINS]."""
+    chances, often = probabilities.ravel().astype(np.float64), counts.ravel().astype(np.float64)
+    place = np.minimum((chances * BINS).astype(np.int64), BINS - 1)
+    return np.stack([np.bincount(place, often * values, BINS) for values in (1.0, chances, truths.ravel())])
+
+
+def calibration(counts: Floats, predicted: Floats, observed: Floats) -> dict[str, Any]:
+    """The error, the mean of |observed − predicted|, weighted by counts, and its curve, from sums of `binned`.
+
+    The curve has the mean probability, the frequency of what is true (NaN where there is nothing) and the counts.
+    """
     with np.errstate(invalid="ignore"):
-        predicted, observed = (np.bincount(place, values, n_bins) / counts for values in (chances, truths))
+        predicted, observed = predicted / counts, observed / counts
     error = float(np.nansum(counts * np.abs(observed - predicted)) / max(counts.sum(), 1))
-    return {"calibration_error": error, "curve": {"predicted": predicted, "observed": observed, "counts": counts}}
+    curve = {"predicted": predicted, "observed": observed, "counts": counts.astype(np.int64)}
+    return {"calibration_error": error, "curve": curve}
 
 
 def describe_codes(bits: NDArray[np.uint8]) -> dict[str, Any]:

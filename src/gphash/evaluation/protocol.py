@@ -21,7 +21,7 @@ from gphash.arrays import Floats
 from gphash.data.dataset import Split
 from gphash.evaluation import diagnostics, report, retrieval
 from gphash.evaluation.metrics import mean
-from gphash.evaluation.retrieval import Queries
+from gphash.evaluation.retrieval import Beliefs, Queries
 from gphash.supervision import targets
 from gphash.supervision.similarity import Signatures
 
@@ -232,6 +232,11 @@ def measure(
             )
         unsure = asked._replace(probabilities=chances)
         found["expected"] = _means(retrieval.measure(unsure, database, bits.shape[1], depths=depths), depths)
+        reader: Any = hasher
+        if getattr(reader, "similarity_", None) is not None:
+            knowing = asked._replace(beliefs=Beliefs(reader.predict_proba(queries.X), reader.similarity_))
+            similar = retrieval.measure(knowing, database, bits.shape[1], depths=depths)
+            found["similarity"] = {**_means(similar, depths), "calibration": retrieval.calibrate(knowing, database)}
         if train is not None and np.ndim(np.asarray(train.y)) == 1:
             found |= _calibration(hasher, chances, np.asarray(queries.y), train)
     return {**found, "codes": diagnostics.describe_codes(bits)}

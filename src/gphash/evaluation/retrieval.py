@@ -1,26 +1,31 @@
 """Rankings of a whole database for many queries, measured without ever holding a distance matrix.
 
 Learned codes pile up in few buckets, so the database is kept as groups of equal (code, signature) with their counts:
-exact, and much smaller than its rows. Queries rank it by Hamming distance, or by expected Hamming distance
-Σ_j P(bit_j ≠ b_j) when they keep their bit probabilities; blocks of queries run side by side.
+exact, and much smaller than its rows. Queries rank it by Hamming distance; by expected Hamming distance
+Σ_j P(bit_j ≠ b_j) when they keep their bit probabilities; or by P(similar) when they know those of their classes.
+Blocks of queries run side by side.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gphash.arrays import Floats
 from gphash.codes import packing
+from gphash.codes.reading import Similarity
 from gphash.compiled import alike_pair, jit, popcount
+from gphash.evaluation import diagnostics
 from gphash.evaluation.metrics import METRICS, harmonic_numbers, mean, rank
 from gphash.execution.local import LocalExecutor, row_blocks
+from gphash.supervision import similarity
 from gphash.supervision.similarity import Signatures
 
 QUERIES = 256  # per block, fewer if what is known of all codes would take more than BLOCK_BYTES
 BLOCK_BYTES = 1 << 23
-INDEX_BITS, DISTANCE_BITS = 24, 38  # of a sort key: number of a code, and expected distance as a share of the bits
+# Of a sort key: number of a code, and expected distance as a share of the bits, or how improbable it is to be similar.
+INDEX_BITS, DISTANCE_BITS = 24, 38
 
 
 class Database(NamedTuple):
@@ -37,16 +42,24 @@ class Database(NamedTuple):
     n_rows: int
 
 
+class Beliefs(NamedTuple):
+    """What queries know of their classes or tags, [q, c], and what compares that with codes."""
+
+    classes: Floats
+    similarity: Similarity
+
+
 class Queries(NamedTuple):
     """Codes to search for and their supervision; with `leave_one_out`, each is itself a row that does not count.
 
-    Bit probabilities, [q, m], rank by expected distance.
+    Bit probabilities, [q, m], rank by expected distance; beliefs about classes by P(similar).
     """
 
     packed: NDArray[np.uint8]
     signatures: Signatures
     leave_one_out: bool = False
     probabilities: Floats | None = None
+    beliefs: Beliefs | None = None
 
 
 def store(packed: NDArray[np.uint8], signatures: Signatures) -> Database:
@@ -87,11 +100,14 @@ def measure(
 
     Precision is measured within `radius`, if the ranking is by Hamming distance. `depths` are the k of the metrics at
     k, ascending; those beyond the database count as all of it. `names` are those of metrics; all of METRICS if None.
-    Expected distances are rounded to multiples of m/2³⁸, so that what should be a tie is one.
+    Expected distances are rounded to multiples of m/2³⁸, and probabilities to multiples of 2⁻³⁸, so that what should be
+    a tie is one.
     """
-    n_codes, chances = len(database.packed), queries.probabilities
-    if chances is not None and n_codes >= 1 << INDEX_BITS:
-        most = f"it must have fewer than {1 << INDEX_BITS:,} to be ranked by expected distance."
+    n_codes, chances, beliefs = len(database.packed), queries.probabilities, queries.beliefs
+    by_distance = chances is None and beliefs is None
+    read = None if beliefs is None else beliefs.similarity.read(database.packed)
+    if not by_distance and n_codes >= 1 << INDEX_BITS:
+        most = f"it must have fewer than {1 << INDEX_BITS:,} to be ranked by probabilities."
         raise ValueError(f"the database has {n_codes:,} distinct codes; {most}")
     wanted = METRICS.everything() if names is None else {name: METRICS.find(name) for name in names}
     n_candidates = database.n_rows - int(queries.leave_one_out)
@@ -102,15 +118,19 @@ def measure(
     def measured(rows: slice) -> dict[str, Floats]:
         own = queries.signatures[rows]
         asked = words[rows], own.masks, *stored, own.exact, queries.leave_one_out
-        n_ties = n_bits + 1 if chances is None else n_codes
+        n_ties = n_bits + 1 if by_distance else n_codes
         sizes, hits = (np.zeros((rows.stop - rows.start, n_ties), np.int64) for _ in range(2))
-        if chances is None:
+        if by_distance:
             _hamming_ties(*asked, sizes, hits)
         else:
-            _keys(_byte_tables(chances[rows]), database.packed, 2.0**DISTANCE_BITS / n_bits, sizes)
+            if beliefs is not None and read is not None:
+                unlike = 2.0**DISTANCE_BITS * (1 - beliefs.similarity.compare(beliefs.classes[rows], read))
+                sizes[:] = (np.rint(unlike).astype(np.int64) << INDEX_BITS) | np.arange(n_codes)
+            elif chances is not None:
+                _keys(_byte_tables(chances[rows]), database.packed, 2.0**DISTANCE_BITS / n_bits, sizes)
             sizes.sort(axis=1)
             _sorted_ties(*asked, sizes, hits)
-        ranking = rank(sizes, hits, ends, harmonic, radius if chances is None else None)
+        ranking = rank(sizes, hits, ends, harmonic, radius if by_distance else None)
         values = {name: metric.measure(ranking) for name, metric in wanted.items()}
         return {name: value for name, value in values.items() if value is not None}
 
@@ -118,6 +138,23 @@ def measure(
     with LocalExecutor(n_jobs) as executor:
         parts = list(executor.collect(measured, row_blocks(len(words), block)))
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def calibrate(queries: Queries, database: Database) -> dict[str, Any]:
+    """Whether queries and stored rows are as often similar as P(similar) says; see `diagnostics.calibration`."""
+    assert queries.beliefs is not None
+    (classes, likeness), own = queries.beliefs, queries.signatures
+    read, whose = likeness.read(database.packed), np.repeat(np.arange(len(database.packed)), np.diff(database.offsets))
+    sums = np.zeros((3, diagnostics.BINS))
+    for start in range(0, len(own.masks), QUERIES):
+        rows = slice(start, start + QUERIES)
+        chances = likeness.compare(classes[rows], read)[:, whose]
+        truths = similarity.alike(own[rows], database.signatures)
+        sums += diagnostics.binned(chances, truths, np.broadcast_to(database.counts, chances.shape))
+        if queries.leave_one_out:
+            selves = np.diag(likeness.compare(classes[rows], likeness.read(queries.packed[rows])))
+            sums -= diagnostics.binned(selves, similarity.alike(own[rows], own[rows]).diagonal(), np.ones(len(selves)))
+    return diagnostics.calibration(*sums)
 
 
 def _byte_tables(probabilities: Floats) -> Floats:

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from gphash.arrays import Floats
+from gphash.codes import packing
+from gphash.codes.reading import Similarity
 from gphash.data import blocks
 from gphash.data.blocks import ArrayTable, FolderTable, Table
 from gphash.execution.local import BlocksLostError, LocalExecutor
@@ -248,6 +250,40 @@ class GPHasher(Hasher):
         """
         check_is_fitted(self, "hash_function_")
         return self.hash_function_.probabilities(validation.features(self, X, reset=False), self.n_jobs)
+
+    def predict_proba(self, X: ArrayLike) -> Floats:
+        """P(class), as often as classes occur in training, in the order of `classes_`, or P(tag), [n, c]."""
+        return self._posterior().classes(validation.features(self, X, reset=False), self.n_jobs)
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """The most probable class, [n]; or the tags that are more probable than not, 0 or 1, [n, c]."""
+        function, chances = self._posterior(), self.predict_proba(X)
+        if not function.exclusive:
+            return np.asarray(chances >= 0.5, np.uint8)
+        numbers = chances.argmax(axis=1)
+        return np.asarray(self.classes_[numbers]) if hasattr(self, "classes_") else numbers
+
+    def similarity_probability(self, X: ArrayLike, packed: ArrayLike) -> Floats:
+        """P(similar) of rows, [q, d], and items with such packed codes, [n, ⌈n_bits/8⌉]: [q, n].
+
+        Similar is to have the same class, or to share a tag. Of an item nothing is known but its code.
+        """
+        read = self._posterior().similarity()
+        return read.compare(self.predict_proba(X), read.read(packing.check_packed(packed, self.hash_function_.n_bits)))
+
+    @property
+    def similarity_(self) -> Similarity | None:
+        """What reads codes, and compares rows with them; None if codes were sampled."""
+        check_is_fitted(self, "hash_function_")
+        return self.hash_function_.similarity() if isinstance(self.hash_function_, PosteriorFunction) else None
+
+    def _posterior(self) -> PosteriorFunction:
+        """The hash function, if it knows classes or tags."""
+        check_is_fitted(self, "hash_function_")
+        if not isinstance(self.hash_function_, PosteriorFunction):
+            why = "codes were sampled, or learned from pairs"
+            raise ValueError(f"the model knows no classes or tags: {why}; fit labels or tags with codes='posterior'.")
+        return self.hash_function_
 
     def _recall(self, learned: dict[str, Any]) -> dict[str, Any]:
         function, sweeps = self.hash_function_, [Sweep(*record) for record in learned["sweeps_"]]

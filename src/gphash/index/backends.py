@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from gphash.codes import packing
 from gphash.index import checks
 from gphash.index.contents import Allowed, Filter, Where
-from gphash.index.rankings import EXPECTED, HAMMING, RANKINGS, Ranking
+from gphash.index.rankings import EXPECTED, HAMMING, RANKINGS, Ranking, Similar
 from gphash.registry import Registry
 
 FIRST, GROWTH = 64, 8  # items that iterating asks for at first, and how many times as many each time after
@@ -124,12 +124,14 @@ class Index(ABC):
 
         Parameters
         ----------
-        queries : uint8 array of shape [q, ⌈n_bits/8⌉], or probabilities [q, n_bits]
-            Packed codes, or P(bit = 1) for a ranking that needs probabilities.
+        queries : uint8 array of shape [q, ⌈n_bits/8⌉], or probabilities [q, n_bits] or [q, c]
+            Packed codes; or P(bit = 1) for a ranking that needs probabilities; or P(class), as `predict_proba` gives
+            it, for "similarity".
         k : int
             How many; fewer columns come back if there are fewer items.
         ranking : str or Ranking
-            What items are ordered by, one of `RANKINGS`: "hamming" or "expected".
+            What items are ordered by, one of `RANKINGS`: "hamming", "expected", or "similarity", which needs `model`
+            and has probabilities in place of distances, the largest first.
         allowed : boolean mask in the order of `ids`, ids, `Where(labels, value)`, or what `filter` gave
             Which items may be returned; all if None.
         model : hasher or str
@@ -142,8 +144,14 @@ class Index(ABC):
         by = ranking if isinstance(ranking, Ranking) else RANKINGS.find(ranking, "ranking")
         self._check_model(model)
         checks.whole("k", k, 0)
-        if by.needs == "probabilities":
-            asked: NDArray[Any] = checks.probabilities(queries, self.n_bits)
+        by = by.of(model)
+        if isinstance(by, Similar):
+            assert by.likeness is not None
+            if len(by.likeness.weights) != self.n_bits:
+                raise ValueError(f"model has {len(by.likeness.weights)} bits; the index has codes of {self.n_bits}.")
+            asked: NDArray[Any] = by.likeness.check(queries)
+        elif by.needs == "probabilities":
+            asked = checks.probabilities(queries, self.n_bits)
         else:
             asked = packing.check_packed(queries, self.n_bits, "queries")
         return self._search(by, asked, int(k), allowed, n_jobs, **narrowed)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from gphash.arrays import Floats
 from gphash.codes import packing
+from gphash.codes.reading import Similarity
 from gphash.registry import Registry
 
 UNIT = 2.0**-40
@@ -21,7 +22,7 @@ class Ranking(ABC):
     """A way to order items; at equal scores, ids decide.
 
     needs
-        What it needs of a query: its packed "code", or the "probabilities" of its bits.
+        What it needs of a query: its packed "code", the "probabilities" of its bits, or those of its "classes".
     title, unit
         What it orders by, in words, and in what that is measured.
     dtype
@@ -30,11 +31,15 @@ class Ranking(ABC):
         Whether the largest score comes first, as a probability does.
     """
 
-    needs: Literal["code", "probabilities"] = "code"
+    needs: Literal["code", "probabilities", "classes"] = "code"
     title: str = "distance"
     unit: str = "bits"
     dtype: type[np.number[Any]] = np.float64
     descending: bool = False
+
+    def of(self, model: Any) -> "Ranking":
+        """The same for codes of a certain model, a hasher or a `Model`; most rankings need none."""
+        return self
 
     @abstractmethod
     def scores(self, query: NDArray[Any], packed: NDArray[np.uint8], n_bits: int) -> NDArray[Any]:
@@ -43,7 +48,7 @@ class Ranking(ABC):
         Parameters
         ----------
         query
-            A packed code, [⌈n_bits/8⌉], or P(bit = 1), [n_bits].
+            A packed code, [⌈n_bits/8⌉], P(bit = 1), [n_bits], or P(class), [c].
         packed
             The codes, [n, ⌈n_bits/8⌉].
         n_bits
@@ -84,10 +89,46 @@ class Expected(Ranking):
         return distances
 
 
-HAMMING, EXPECTED = Hamming(), Expected()
+class Similar(Ranking):
+    """By how probable it is that an item is similar, for a query that knows the probabilities of its classes or tags.
+
+    A model says what codes tell about classes.
+    """
+
+    needs, title, unit, descending = "classes", "P(similar)", "probability", True
+
+    def __init__(self, likeness: Similarity | None = None) -> None:
+        self.likeness = likeness
+
+    def of(self, model: Any) -> "Similar":
+        """The same for codes of a certain model."""
+        if self.likeness is not None:
+            return self
+        found = getattr(model, "similarity_", None)
+        if found is None:
+            given = "no model was given" if model is None else f"{_named(model)} does not know classes or tags"
+            raise ValueError(f"ranking='similarity', but {given}; give a model=… of GPHasher with labels or tags.")
+        return Similar(found)
+
+    def scores(self, query: NDArray[Any], packed: NDArray[np.uint8], n_bits: int) -> NDArray[Any]:
+        """Probabilities."""
+        assert self.likeness is not None
+        return np.asarray(self.likeness.compare(query[None], self.likeness.read(packed))[0])
+
+
+def _named(model: Any) -> str:
+    return f"the model's method, {model.method}," if hasattr(model, "method") else type(model).__name__
+
+
+HAMMING, EXPECTED, SIMILAR = Hamming(), Expected(), Similar()
 
 RANKINGS: Registry[Ranking] = Registry(
-    "ranking", {"hamming": "gphash.index.rankings:HAMMING", "expected": "gphash.index.rankings:EXPECTED"}
+    "ranking",
+    {
+        "hamming": "gphash.index.rankings:HAMMING",
+        "expected": "gphash.index.rankings:EXPECTED",
+        "similarity": "gphash.index.rankings:SIMILAR",
+    },
 )
 
 

@@ -18,7 +18,7 @@ from gphash.index import buckets as bucketing
 from gphash.index import contents, rankings
 from gphash.index.buckets import Words
 from gphash.index.contents import Allowed, Contents, Piece
-from gphash.index.rankings import EXPECTED, HAMMING, Ranking
+from gphash.index.rankings import EXPECTED, HAMMING, Ranking, Similar
 
 QUERIES = 32  # per unit of parallel work
 PATIENCE = 3 * 10**7  # comparisons of a query with a code before the compiled search is loaded: a second of numpy's
@@ -131,6 +131,11 @@ def _way(ranking: Ranking, pieces: list[Piece], queries: NDArray[Any], n_bits: i
             scores[:] = asked.certain[rows, None] + costs * rankings.UNIT
 
         return by_cost
+
+    if isinstance(ranking, Similar) and ranking.likeness is not None:
+        from gphash.index import similar
+
+        return similar.searcher(ranking.likeness, queries, n_bits, _items)
 
     def by_score(arrays: Any, rows: slice, k: int, ids: Any, scores: Any) -> None:
         packed = bucketing.to_packed(arrays[0], n_bits)

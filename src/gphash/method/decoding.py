@@ -12,7 +12,7 @@ logits are w A: encoding costs no more.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from gphash.arrays import Floats, Signs
 from gphash.execution.local import Executor
 from gphash.method import posteriors, words
 from gphash.method.hashing import HashFunction
-from gphash.method.posteriors import PosteriorFunction
+from gphash.method.posteriors import PosteriorFunction, Reading
 from gphash.method.words import Tally
 from gphash.supervision import similarity
 from gphash.supervision.similarity import Signatures
@@ -31,13 +31,6 @@ RIDGES = (10.0, 100.0, 1000.0)  # penalties on the weights of the read-out
 STEPS = 200  # of its solver
 POWERS = {True: 0.5, False: 1.0}  # of probabilities that are quantised: of classes, of tags
 BROAD = 1 / 3  # of the rows; to share nothing but a tag on more of them tells nothing
-
-
-class ReadOut(NamedTuple):
-    """Logits of classes or tags from answers."""
-
-    weights: Floats  # A, [q, c]
-    bias: Floats  # b, [c]
 
 
 def questions(signatures: Signatures, seed: int) -> Signs:
@@ -80,7 +73,8 @@ def learn(
     answers, signatures = answers[order], signatures[order]
     told, exclusive = truth(signatures, whole).astype(np.float64), signatures.exact
     weights, power = importance(signatures, whole), POWERS[exclusive]
-    found = read_out(answers, told, exclusive, weights, executor)
+    own = answers.shape[1] == told.shape[1]  # whether every class has an answer of its own
+    found = read_out(answers, told, exclusive, weights, executor, own)
     logits = answers @ found.weights + found.bias
     taught, judged = (slice(0, words.JUDGED), slice(words.JUDGED, 2 * words.JUDGED))
     if len(answers) < 2 * words.JUDGED:
@@ -102,11 +96,11 @@ def learn(
     _, directions, offset = max(executor.collect(quantiser, seeds), key=lambda one: one[0])
     column = (machine.weights.astype(np.float64) @ found.weights).astype(np.float32)
     classifier = HashFunction(machine.scaling, machine.kernel, machine.Z, column, found.bias)
-    function = PosteriorFunction(classifier, exclusive, power, directions, offset, _shift(whole), calibrated=True)
     margins = posteriors.powers(logits, exclusive, power) @ directions + offset
-    codes = np.empty(margins.shape, np.int8)
-    codes[order] = np.where(margins >= 0, 1, -1)
-    return function, codes
+    signs = np.where(margins >= 0, 1, -1).astype(np.int8)
+    reading = read_out(signs.astype(np.float64), told, exclusive, occurrence(signatures, whole), executor)
+    function = PosteriorFunction(classifier, exclusive, power, directions, offset, _shift(whole), reading)
+    return function, signs[np.argsort(order)]
 
 
 def _shift(whole: Signatures) -> Floats:
@@ -136,6 +130,15 @@ def importance(signatures: Signatures, whole: Signatures) -> Floats:
     return np.asarray(weights / weights.mean())
 
 
+def occurrence(signatures: Signatures, whole: Signatures) -> Floats:
+    """The same, so that together they are like all rows however classes are weighed, [s]."""
+    if whole.shares is None:
+        return importance(signatures, whole)
+    numbers = signatures.masks[:, 0].astype(np.int64)
+    weights = whole.shares[numbers] / np.bincount(numbers)[numbers]
+    return np.asarray(weights / weights.mean())
+
+
 def wanted(signatures: Signatures) -> NDArray[np.bool_]:
     """Which rows every row should find, [s, s]: every other one looks for narrow tags only, if there are broad ones."""
     alike, narrower = similarity.alike(signatures, signatures), narrow(signatures)
@@ -156,32 +159,37 @@ def narrow(signatures: Signatures) -> Signatures:
     return Signatures(masks, False, signatures.kind, signatures.row_weights)
 
 
-def read_out(answers: Floats, told: Floats, exclusive: bool, weights: Floats, executor: Executor) -> ReadOut:
-    """Logistic regression of classes or tags, [s, c], on answers, [s, q], with the penalty that unseen rows prefer."""
+def read_out(
+    answers: Floats, told: Floats, exclusive: bool, weights: Floats, executor: Executor, own: bool = False
+) -> Reading:
+    """Logistic regression of classes or tags, [s, c], on answers, [s, q], with the penalty that unseen rows prefer.
+
+    `own` says that every class or tag has an answer of its own, in their order.
+    """
     spread = answers.std(axis=0)
     scale = np.where(spread > 0, spread, 1.0)
     scaled, odd = answers / scale, np.arange(len(answers)) % 2 == 1
 
     def loss(ridge: float) -> float:
-        found = _regress(scaled[~odd], told[~odd], exclusive, weights[~odd], ridge)
+        found = _regress(scaled[~odd], told[~odd], exclusive, weights[~odd], ridge, own)
         likelihood, _ = posteriors.likelihood(scaled[odd] @ found.weights + found.bias, told[odd], exclusive)
         return -float(weights[odd] @ likelihood)
 
     losses = list(executor.collect(loss, RIDGES))
-    found = _regress(scaled, told, exclusive, weights, RIDGES[int(np.argmin(losses))])
-    return ReadOut(found.weights / scale[:, None], found.bias)
+    found = _regress(scaled, told, exclusive, weights, RIDGES[int(np.argmin(losses))], own)
+    return Reading(found.weights / scale[:, None], found.bias)
 
 
-def _regress(X: Floats, told: Floats, exclusive: bool, weights: Floats, ridge: float) -> ReadOut:
+def _regress(X: Floats, told: Floats, exclusive: bool, weights: Floats, ridge: float, own: bool) -> Reading:
     """Minimise the loss of all rows and ridge/2 ‖A − s D‖², with s free.
 
-    D takes every answer for its own class; of questions about groups of classes, D are the mean answers of each class.
+    D takes every answer for its own class, if each has one; else D are the mean answers of each class.
     """
     from scipy.optimize import minimize
 
     (n, q), c = X.shape, told.shape[1]
     usual = np.eye(q)
-    if q != c:
+    if not own:
         weighted = X * weights[:, None]
         usual = weighted.T @ told / np.maximum(weights @ told, 1e-9) - weighted.sum(axis=0)[:, None] / weights.sum()
     prior = np.clip(weights @ told / weights.sum(), 1e-6, 1 - 1e-6)
@@ -198,4 +206,4 @@ def _regress(X: Floats, told: Floats, exclusive: bool, weights: Floats, ridge: f
     first = np.concatenate([np.zeros(q * c), bias, [1.0]])
     found: Any = minimize(objective, first, jac=True, method="L-BFGS-B", options={"maxiter": STEPS, "ftol": 1e-7})
     free, b, s = found.x[: q * c].reshape(q, c), found.x[q * c : -1], found.x[-1]
-    return ReadOut(free + s * usual, b)
+    return Reading(free + s * usual, b)

@@ -13,12 +13,19 @@ probability:
 Bits are chosen to retrieve well, not to be the most probable ones: with a below 1, a second class that is hardly less
 probable than the first has its say. So a bit of 1 may have a probability somewhat below ½.
 
+And a code, read again, says how probable classes are of rows that have it. Two rows are similar if they have the same
+class, or share a tag; the query is known by its features, and an item by its code b ∈ {−1, 1}^m alone:
+
+    P(c | b) = softmax(b V + v)                                    for tags a logistic function each
+    classes   P(similar) = Σ_c P'(c | x) P(c | b)
+    tags      P(similar) = 1 − Π_t (1 − P(t | x) P(t | b))
+
 A row's code must not depend on which rows it is encoded with: rows with a margin so near to zero that rounding could
 decide its sign are computed again in float64, and there a margin is zero where only rounding could tell its sign.
 """
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +33,7 @@ from numpy.typing import NDArray
 from gphash import schema
 from gphash.arrays import Floats
 from gphash.codes.packing import MOST_BITS
+from gphash.codes.reading import Similarity, log_posteriors
 from gphash.method import hashing
 from gphash.method.hashing import HashFunction
 from gphash.method.kernels import Kernel
@@ -50,6 +58,17 @@ SCHEMA = Schema(
 )
 """What a file holds of quantised posteriors."""
 
+_CODES = {"code_weights": Array("<f8", ("bits", "classes")), "code_bias": Array("<f8", ("classes",))}
+READING = SCHEMA._replace(arrays={**SCHEMA.arrays, **_CODES})
+"""The same if it can read codes."""
+
+
+class Reading(NamedTuple):
+    """Logits of classes or tags from something else: answers, or codes ±1."""
+
+    weights: Floats  # [q, c]
+    bias: Floats  # [c]
+
 
 @dataclass(frozen=True, eq=False)
 class PosteriorFunction:
@@ -61,7 +80,7 @@ class PosteriorFunction:
     directions: Floats  # T, one column per bit, [c, m]
     offset: Floats  # t, [m]
     shift: Floats  # s, [c]
-    calibrated: bool = False  # whether probabilities of classes are, so that bits have some
+    reading: Reading | None = None  # V and v, of codes; None if probabilities of classes are not calibrated
 
     def __repr__(self) -> str:
         c, m = self.directions.shape
@@ -90,8 +109,8 @@ class PosteriorFunction:
 
     @property
     def has_probabilities(self) -> bool:
-        """Whether the method knows how probable bits are."""
-        return self.calibrated
+        """Whether the method knows how probable bits, and classes, are."""
+        return self.reading is not None
 
     @property
     def words(self) -> NDArray[np.uint8]:
@@ -130,30 +149,31 @@ class PosteriorFunction:
         """P(class | x), or P(tag | x), [n, c]."""
         return np.exp(log_posteriors(self.classifier.means(X, n_jobs) + self.shift, self.exclusive))
 
+    def similarity(self) -> Similarity:
+        """How probable it is that rows are similar."""
+        assert self.reading is not None
+        return Similarity(self.reading.weights, self.reading.bias, self.exclusive)
+
     def content(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """What a file keeps."""
         meta, arrays = self.classifier.content()
         own = {"bias": arrays.pop("offset"), "shift": self.shift}
         own |= {"directions": self.directions, "offset": self.offset}
-        about = {"exclusive": self.exclusive, "power": self.power, "calibrated": self.calibrated}
+        if self.reading is not None:
+            own |= {"code_weights": self.reading.weights, "code_bias": self.reading.bias}
+        about = {"exclusive": self.exclusive, "power": self.power, "calibrated": self.reading is not None}
         return {**meta, **about}, {**arrays, **own}
 
     @classmethod
     def restore(cls, meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
         """The function from its content; a FaultError says what is wrong with that."""
-        schema.check(SCHEMA, meta, arrays)
+        reads = meta.get("calibrated") is True
+        schema.check(READING if reads else SCHEMA, meta, arrays)
         parts = {name: array for name, array in arrays.items() if name in _MACHINE}
         classifier = HashFunction.assemble(meta, {**parts, "offset": arrays["bias"]})
-        own = arrays["directions"], arrays["offset"], arrays["shift"], meta["calibrated"]
-        return cls(classifier, meta["exclusive"], meta["power"], *own)
-
-
-def log_posteriors(logits: Floats, exclusive: bool) -> Floats:
-    """Logarithms of the probabilities of classes, or of tags, [n, c]."""
-    if exclusive:
-        shifted = logits - logits.max(axis=1, keepdims=True)
-        return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True)))
-    return np.asarray(-np.logaddexp(0.0, -logits))
+        own = arrays["directions"], arrays["offset"], arrays["shift"]
+        reading = Reading(arrays["code_weights"], arrays["code_bias"]) if reads else None
+        return cls(classifier, meta["exclusive"], meta["power"], *own, reading)
 
 
 def likelihood(logits: Floats, truth: Floats, exclusive: bool) -> tuple[Floats, Floats]:
