@@ -116,7 +116,7 @@ def test_search_by_key_lists_what_the_index_finds(made, tmp_path):
     assert [one["key"] for one in result["neighbours"]] == wanted
     assert result["query"]["bits"] == "".join(map(str, np.unpackbits(own[0], count=8)))
     plain = gphash("search", made / "digits.gphash", "key:7", "-k", 4, cwd=tmp_path).stdout.splitlines()
-    assert plain[0].split() == ["rank", "key", "label", "distance", "bits"]
+    assert plain[0].split() == ["rank", "key", "label", "distance", "similar", "bits"]
     assert plain[1].split()[-1] == result["query"]["bits"]
     assert [line.split()[1] for line in plain[2:6]] == [str(number) for number in wanted]
 

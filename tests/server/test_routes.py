@@ -39,6 +39,7 @@ def test_the_collection_says_what_there_is(client, collection):
     assert found == {
         "name": collection.name,
         "n_items": 1797,
+        "similarity": True,
         "n_codes": stats.n_codes,
         "n_bits": N_BITS,
         "method": "gph",
@@ -127,7 +128,7 @@ def test_only_what_cannot_wait_is_done_where_it_arrives(writable, descriptor, in
     assert not app._is_quick(collection, SearchJson(key=1))
 
 
-@pytest.mark.parametrize("ranking", ["hamming", "expected"])
+@pytest.mark.parametrize("ranking", ["hamming", "expected", "similarity"])
 @pytest.mark.parametrize("radius", [None, 1])
 @pytest.mark.parametrize("label", [None, "3"])
 def test_a_search_by_id_is_the_collections(client, collection, ranking, radius, label):
@@ -140,7 +141,9 @@ def test_a_search_by_id_is_the_collections(client, collection, ranking, radius, 
         [near["distance"] for near in found["hits"]], [near.distance for near in expected], atol=1e-4
     )
     for near, wanted in zip(found["hits"], expected, strict=True):
-        assert near == {**wanted._asdict(), "labels": list(wanted.labels), "distance": near["distance"]}
+        assert near["probability"] == pytest.approx(wanted.probability, abs=1e-4)
+        rounded = {"labels": list(wanted.labels), "distance": near["distance"], "probability": near["probability"]}
+        assert near == {**wanted._asdict(), **rounded}
     marks = [near.relevant for near in expected]
     assert found["precision"] == (pytest.approx(np.mean(marks), abs=1e-4) if marks else None)
     assert found["query"]["key"] == 11

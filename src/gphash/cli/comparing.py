@@ -152,7 +152,7 @@ def demo(folder: DemoOutput = Path("gphash-demo"), random_state: Seed = 0, n_job
     build(model, "digits", path=place, replace=True, n_jobs=n_jobs)
     with Collection.open(place) as collection:
         # The page's first search would compile what this one does.
-        for ranking in ("hamming", "expected"):
+        for ranking in ("hamming", "expected", "similarity"):
             collection.search(collection.query(key=0), ranking=ranking)
     # An environment that is not activated is named.
     called, found = Path(sys.argv[0]), shutil.which("gphash")

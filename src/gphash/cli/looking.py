@@ -238,7 +238,7 @@ def _codes(path: Path, codes: Any) -> dict[str, Any]:
 
 def _report(path: Path) -> dict[str, Any]:
     """A report of an evaluation, or of a cell of a comparison; nothing if it is none."""
-    from gphash.evaluation import report
+    from gphash.evaluation import protocol, report
 
     try:
         found = report.read(path)
@@ -247,7 +247,7 @@ def _report(path: Path) -> dict[str, Any]:
     told: dict[str, Any] = {"kind": "report", "gphash": found.get("gphash")}
     told |= {name: found.get(name, {}).get("name") for name in ("data", "method", "protocol")}
     results = found.get("results", {})
-    precision = {name: results[name]["map"] for name in ("hamming", "expected") if name in results}
+    precision = {name: results[name]["map"] for name in protocol.RANKED_BY if name in results}
     return told | {"queries": found.get("protocol", {}).get("queries"), "map": precision}
 
 

@@ -245,7 +245,10 @@ COLUMNS: dict[str, Any] = {
 
 CLUSTER = f"Address of a Dask scheduler to work on its cluster; DATA is {BLOCKS} that all workers can read."
 SET = "A parameter of the method, such as n_inducing=300 or kernel=matern-3/2; repeatable."
-RANKING = "hamming counts differing bits; expected weighs each by how sure the model is of the query's bit."
+RANKING = (
+    "hamming counts differing bits; expected weighs each by how sure the model is of the query's bit; similarity has "
+    "the most probably similar first."
+)
 PLACE = "A collection: a folder, as gphash index writes it, or postgresql://USER@HOST/DATABASE?collection=NAME."
 REPLACE = "Replace a collection that is there. It stays until the new one is whole."
 THREADS = "Threads; -1 takes all cores. Never changes a result."

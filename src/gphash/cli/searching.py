@@ -26,6 +26,8 @@ Show = Annotated[Path | None, Option(help="Draw the neighbours in this file: .pn
 SEED = "Seed of the random item, to get the same again."
 ROWS = 8192  # encoded between two signs of progress
 
+MIN_PROBABILITY = "Of the items found, only those that are similar with at least this probability."
+PRECISION = "With --ranking similarity: only as many items as are similar with this probability in the mean."
 CODES = "A file .npy, or .npz with probabilities; DATA-codes.npy if not given. For blocks a folder, DATA-codes."
 
 
@@ -118,6 +120,8 @@ def search(
     k: K = 10,
     ranking: Ranking = "hamming",
     radius: Radius = None,
+    min_probability: Annotated[float | None, Option(help=MIN_PROBABILITY)] = None,
+    precision: Annotated[float | None, Option(help=PRECISION)] = None,
     label: Annotated[str | None, Option("--label", help="Only items with this label or tag.")] = None,
     where: Annotated[str | None, Option(metavar="CONDITION", help=WHERE)] = None,
     params: Annotated[list[str] | None, Option("--param", metavar="VALUE", help=PARAM)] = None,
@@ -136,8 +140,9 @@ def search(
     from gphash.collection.collection import Collection
 
     how: dict[str, Any] = {"where": where, "params": params or [], "label": label}
+    how |= {"min_probability": min_probability, "precision": precision}
     with Collection.open(path, pictures=pictures) as collection:
-        asked = dict(_queries(collection, query, seed, shown.manner.as_json or ranking == "expected"))
+        asked = dict(_queries(collection, query, seed, shown.manner.as_json or ranking != "hamming"))
         found = collection.search([*asked.values()], k, ranking=ranking, radius=radius, **how)
         pairs = zip(asked.items(), found, strict=True)
         results = [_record(name, one, hits, collection.n_bits) for (name, one), hits in pairs]
@@ -185,17 +190,18 @@ def _tell(results: list[dict[str, Any]], ranking: str) -> bool:
     for found in results:
         query, neighbours, judged = found["query"], found["neighbours"], found["judged"]
         rows: list[tuple[Any, ...]] = [
-            ("", shown.strong(query["name"]), ", ".join(query["labels"]), "", query["bits"], "")
+            ("", shown.strong(query["name"]), ", ".join(query["labels"]), "", "", query["bits"], "")
         ]
         for rank, one in enumerate(neighbours, 1):
             labels = ", ".join(one["labels"]) + (" ✗" if one["relevant"] is False else "")
-            distance = f"{one['distance']:.{0 if ranking == 'hamming' else 2}f}"
+            distance = f"{one['distance']:.{0 if ranking == 'hamming' else 2}f}" if ranking != "similarity" else ""
+            similar = "" if one["probability"] is None else f"{one['probability']:.1%}"
             about = next((one["values"][name] for name in ("title", "name", "text") if name in one["values"]), "")
             bits = shown.against(one["bits"], query["bits"])
-            rows.append((str(rank), str(one["key"]), labels, distance, bits, str(about)[:ABOUT]))
-        columns = zip(("rank", "key", "label", "distance", "bits", "about"), *rows, strict=True)
+            rows.append((str(rank), str(one["key"]), labels, distance, similar, bits, str(about)[:ABOUT]))
+        columns = zip(("rank", "key", "label", "distance", "similar", "bits", "about"), *rows, strict=True)
         filled = [column for column in columns if column[0] in ("rank", "key") or any(column[1:])]
-        left = [place for place, column in enumerate(filled) if column[0] not in ("rank", "distance")]
+        left = [place for place, column in enumerate(filled) if column[0] not in ("rank", "distance", "similar")]
         titles, *texts = zip(*filled, strict=True)
         shown.table(titles, texts, left)
         if judged:
@@ -203,7 +209,7 @@ def _tell(results: list[dict[str, Any]], ranking: str) -> bool:
             right = round(found["precision"] * judged)
             shown.say(f"precision {found['precision']:.2f}: {right} of {judged}{rest}")
         elif not neighbours:
-            shown.say("nothing was found; give a larger --radius, or a weaker condition.")
+            shown.say("nothing was found; give a larger --radius, a weaker condition, or promise less.")
         shown.say("")
     return True
 

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from gphash.data.sources import Source
     from gphash.hashers.contract import Hasher
 
-RANKED_BY = {"hamming": "Hamming distance", "expected": "expected Hamming distance"}
 METHOD = f"One of {', '.join(methods.METHODS)}."
 STORED = "Search among these rows; else among the other rows of DATA."
 
@@ -215,6 +214,7 @@ def _judged(hasher: "Hasher", radius: int, source: "Source", stored: "Source | N
 def _print_figures(report: dict[str, Any]) -> None:
     """The figures that most readers look for."""
     from gphash.evaluation.metrics import METRICS
+    from gphash.evaluation.protocol import RANKED_BY
 
     results, protocol = report["results"], report["protocol"]
     shown.say("{queries:,} queries among {database_rows:,} rows, ties averaged over".format_map(protocol))
@@ -229,9 +229,21 @@ def _print_figures(report: dict[str, Any]) -> None:
         rows.append((RANKED_BY[ranking], *("–" if one is None else f"{one:.4f}" for one in figures)))
     titles = (name.replace("the radius", str(protocol["radius"])) for name in metrics.values())
     shown.table(("ranked by", *titles, "precision at 10"), rows)
+    _tell_trust(results)
     told = results["codes"] | {"taken": report["method"]["encoding_microseconds"]}
     sentence = "{distinct_codes:,} distinct codes, {largest_bucket:,} rows in the largest bucket; "
     shown.say((sentence + "{taken:.1f} µs to encode a row").format_map(told))
+
+
+def _tell_trust(results: dict[str, Any]) -> None:
+    """How far probabilities can be trusted."""
+    errors = {"bits": results.get("calibration"), "P(similar)": results.get("similarity", {}).get("calibration")}
+    found = [f"{name} {one['calibration_error']:.4f}" for name, one in errors.items() if one is not None]
+    if found:
+        shown.say(f"calibration error: {', '.join(found)}")
+    if (kept := results.get("similarity", {}).get("promises")) is not None:
+        precision, answered, recall = kept["precision_0.9"], kept["answered_0.9"], kept["recall_0.9"]
+        shown.say(f"promised precision .9: {precision:.3f} for {answered:.0%} of the queries; recall .9: {recall:.3f}")
 
 
 def _draw(report: dict[str, Any], folder: Path) -> list[Path]:

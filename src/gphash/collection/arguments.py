@@ -22,6 +22,19 @@ def whole(name: str, value: Any, least: int | None = None) -> int:
     return int(value)
 
 
+def check_promise(min_probability: Any, precision: Any, ranking: str, model: Model) -> None:
+    """Refuse what is no probability, or what the model or the ranking cannot promise."""
+    for name, given in (("min_probability", min_probability), ("precision", precision)):
+        if given is None:
+            continue
+        if isinstance(given, bool) or not isinstance(given, int | float | np.floating) or not 0 < given < 1:
+            raise ValueError(f"{name}={given!r}; give a number between 0 and 1.")
+        if model.similarity_ is None:
+            raise ValueError(f"{name}={given!r}, but {model.method} does not know classes or tags; leave it out.")
+    if precision is not None and ranking != "similarity":
+        raise ValueError(f"precision={precision!r}, but ranking={ranking!r}; give ranking='similarity'.")
+
+
 def condition(where: str | None, params: Sequence[Any], layout: Layout) -> conditions.Condition | None:
     """A condition on the columns of items, if there is one."""
     if where is not None:
@@ -31,10 +44,19 @@ def condition(where: str | None, params: Sequence[Any], layout: Layout) -> condi
     return None
 
 
+def asked(query: Any) -> tuple[Any, bool]:
+    """A list of queries, or rows, and whether it was one query or row that was given."""
+    if isinstance(query, Query):
+        return [query], True
+    if isinstance(query, list | tuple) and query and isinstance(query[0], Query):
+        return list(query), False
+    return query, np.ndim(query) == 1
+
+
 def queries(given: Any, ranking: str, collection: Any) -> list[Query]:
     """Queries, or rows [n, d] or [d] as queries."""
     model: Model = collection.model
-    uncertain = RANKINGS.find(ranking, "ranking").needs == "probabilities"
+    needs = RANKINGS.find(ranking, "ranking").of(model).needs
     if isinstance(given, list) and given and isinstance(given[0], Query):
         for each in given:
             if each.model not in (None, model.fingerprint):
@@ -42,12 +64,12 @@ def queries(given: Any, ranking: str, collection: Any) -> list[Query]:
             check_ranking(ranking, each, model, collection.hidden_folder)
         return given
     rows = model.check_rows(given if np.ndim(given) == 2 else np.asarray(given)[None], "query")
-    if not uncertain:
-        return [Query(code, None) for code in model.encode(rows)]
-    packed, chances = collection.encode(rows)
-    if chances is None:
+    if needs == "probabilities" and not model.has_probabilities:
         raise ValueError(f"ranking={ranking!r}, but {model.method} has no probabilities; give 'hamming'.")
-    return [Query(*pair) for pair in zip(packed, chances, strict=True)]
+    chances = model.bit_probabilities(rows) if needs == "probabilities" else [None] * len(rows)
+    classes = [None] * len(rows) if model.similarity_ is None else model.class_probabilities(rows)
+    parts = zip(model.encode(rows), chances, classes, strict=True)
+    return [Query(code, chance, classes=known) for code, chance, known in parts]
 
 
 def check_ranking(ranking: str, query: Query, model: Model, hidden_folder: Path | None) -> None:

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from gphash.arrays import Floats
 from gphash.collection import adding, arguments, building, columns, conditions, showing
+from gphash.collection.nearest import cut, judged
 from gphash.collection.records import Bucket, Hit, Item, Picture, Query, UnknownItemError, bits_of, is_relevant
 from gphash.collection.rows import Key, Layout, Row
 from gphash.collection.stores import Location, Store, open_store
@@ -16,6 +17,7 @@ from gphash.data import pictures
 from gphash.data.dataset import Progress
 from gphash.data.descriptors.descriptor import Descriptor
 from gphash.functions.model import Model
+from gphash.index.rankings import RANKINGS, Ranking
 
 T = TypeVar("T")
 
@@ -225,7 +227,7 @@ class Collection:
         code
             Packed, uint8 [bytes], or zeros and ones as a text.
         certainty
-            Whether to compute the probabilities of its bits; ranking by Hamming distance needs none.
+            Whether to compute probabilities of its bits and classes; ranking by Hamming distance needs none.
         """
         given = {"features": features, "picture": picture, "key": key, "code": code}
         names = [name for name, value in given.items() if value is not None]
@@ -241,7 +243,8 @@ class Collection:
         if not certainty:
             return Query(self.model.encode(rows)[0], None, model=self.model.fingerprint)
         packed, chances = self.encode(rows)
-        return Query(packed[0], None if chances is None else chances[0], model=self.model.fingerprint)
+        classes = None if self.model.similarity_ is None else self.model.class_probabilities(rows)[0]
+        return Query(packed[0], None if chances is None else chances[0], (), None, self.model.fingerprint, classes)
 
     def _query_by_key(self, key: Key, certainty: bool) -> Query:
         row = self._row(key)
@@ -263,6 +266,8 @@ class Collection:
         label: str | None = None,
         ranking: str = "hamming",
         radius: int | None = None,
+        min_probability: float | None = None,
+        precision: float | None = None,
     ) -> Any:
         """The k nearest items, ordered by distance.
 
@@ -279,29 +284,32 @@ class Collection:
         label
             Only items with this label or tag.
         ranking
-            One of `RANKINGS`: "hamming", or "expected" for a query with probabilities.
+            One of `RANKINGS`: "hamming"; "expected" for a query with probabilities; or "similarity", the most
+            probably similar first, for a model of classes or tags.
         radius
             Only items whose codes differ from the query's in at most so many bits.
+        min_probability
+            Of the items found, only those that are similar with at least this probability.
+        precision
+            With ranking="similarity": only as many items as are similar with this probability in the mean, if any.
 
         Returns
         -------
-        list of Hit
-            Or, for several queries or rows, such a list for each.
+        list of Hit, or such a list for each of several queries or rows
         """
         self._store.refresh()  # another model may have made it anew
-        k = arguments.whole("k", k, 1)
-        radius = None if radius is None else arguments.whole("radius", radius, 0)
+        k, radius = arguments.whole("k", k, 1), None if radius is None else arguments.whole("radius", radius, 0)
+        arguments.check_promise(min_probability, precision, ranking, self.model)
         if label is not None:
             arguments.check_label(label, self.classes)
         condition = arguments.condition(where, params, self.layout)
-        several = isinstance(query, list | tuple) and bool(query) and isinstance(query[0], Query)
-        one = isinstance(query, Query) or (not several and np.ndim(query) == 1)  # type: ignore[arg-type]
-        asked: Any = [query] if isinstance(query, Query) else list(query) if several else query  # type: ignore[arg-type]
+        asked, one = arguments.asked(query)
 
         def read() -> list[list[Hit]]:
             # Encoded here: the collection may have been made anew, with another model.
             queries = arguments.queries(asked, ranking, self)
-            return self._find(queries, k, condition, label, ranking, radius)
+            found = self._find(queries, k, condition, label, RANKINGS[ranking].of(self.model), radius)
+            return [cut(hits, min_probability, precision) for hits in found]
 
         found = self._store.steady(read)
         return found[0] if one else found
@@ -312,7 +320,7 @@ class Collection:
         k: int,
         condition: conditions.Condition | None,
         label: str | None,
-        ranking: str,
+        ranking: Ranking,
         radius: int | None,
     ) -> list[list[Hit]]:
         more = k + any(query.key is not None for query in queries)
@@ -327,7 +335,7 @@ class Collection:
                     raise KeyError(number)
                 if query.key is None or item.key != query.key:
                     hits.append(Hit(*item, cost, is_relevant(query.labels, row)))
-            answer.append(hits[:k])
+            answer.append(judged(self.model.similarity_, query, hits[:k]))
         return answer
 
     def items(self, keys: Iterable[Key]) -> list[Item]:

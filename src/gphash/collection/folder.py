@@ -34,6 +34,7 @@ from gphash.index import buckets as bucketing
 from gphash.index import storage
 from gphash.index.contents import Contents, Extent, Filter, Part, StaleFilterError
 from gphash.index.hamming_index import HammingIndex
+from gphash.index.rankings import Ranking
 from gphash.schema import FaultError
 
 ATTEMPTS = 20
@@ -155,7 +156,7 @@ class FolderStore:
         self,
         queries: list[Query],
         k: int,
-        ranking: str,
+        ranking: Ranking,
         radius: int | None,
         condition: Condition | None,
         label: str | None,

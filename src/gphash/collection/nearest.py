@@ -5,25 +5,24 @@ from typing import Any
 
 import numpy as np
 
-from gphash.collection.records import Query
+from gphash.codes.reading import Similarity
+from gphash.collection.records import Hit, Query, code_of
 from gphash.index.backends import Index
-from gphash.index.rankings import HAMMING, RANKINGS, Ranking
+from gphash.index.rankings import HAMMING, Ranking, Similar
 
 NEARBY = 8  # times as many as asked for are looked at before a ball is listed
 
 
 def nearest(
-    index: Index, queries: list[Query], k: int, ranking: str, radius: int | None, **narrowed: Any
+    index: Index, queries: list[Query], k: int, by: Ranking, radius: int | None, **narrowed: Any
 ) -> Iterator[tuple[list[int], list[float]]]:
     """Ids and distances of the k nearest items of every query whose codes differ from it in at most `radius` bits."""
-    by = RANKINGS.find(ranking, "ranking")
     reach = index.n_bits if radius is None else min(radius, index.n_bits)
     if by is not HAMMING and reach < index.n_bits:
         for query in queries:
             yield _within(index, query, k, by, reach, **narrowed)
         return
-    asked: list[Any] = [query.code if by.needs == "code" else query.probabilities for query in queries]
-    found = index.search(np.stack(asked), k, ranking=by, **narrowed)
+    found = index.search(np.stack([_asked(query, by) for query in queries]), k, ranking=by, **narrowed)
     for ids, distances in zip(found.ids.tolist(), found.distances.tolist(), strict=True):
         n = len(ids) if by is not HAMMING else sum(distance <= reach for distance in distances)
         yield ids[:n], distances[:n]
@@ -32,7 +31,7 @@ def nearest(
 def _within(
     index: Index, query: Query, k: int, by: Ranking, reach: int, **narrowed: Any
 ) -> tuple[list[int], list[float]]:
-    asked: Any = query.code if by.needs == "code" else query.probabilities
+    asked = _asked(query, by)
     # Of a large ball, some of the very nearest are enough; a small one is listed.
     near = index.search(asked[None], NEARBY * k, ranking=by, **narrowed)
     apart = np.bitwise_count(index.codes_of(near.ids[0]) ^ query.code).sum(axis=1, dtype=np.int64)
@@ -42,3 +41,31 @@ def _within(
         near = index.search(asked[None], k, ranking=by, allowed=inside)
         within = np.ones(near.ids.shape[1], bool)
     return near.ids[0][within][:k].tolist(), near.distances[0][within][:k].tolist()
+
+
+def _asked(query: Query, by: Ranking) -> Any:
+    """What a ranking needs of a query."""
+    if isinstance(by, Similar) and by.likeness is not None:
+        return query.believed(by.likeness)
+    return query.code if by.needs == "code" else query.probabilities
+
+
+def judged(likeness: Similarity | None, query: Query, hits: list[Hit]) -> list[Hit]:
+    """The same with the probabilities that they are similar to the query, if the model knows any."""
+    if likeness is None or not hits:
+        return hits
+    codes = np.stack([code_of(hit.bits) for hit in hits])
+    chances = likeness.compare(query.believed(likeness)[None], likeness.read(codes))[0].tolist()
+    return [hit._replace(probability=chance) for hit, chance in zip(hits, chances, strict=True)]
+
+
+def cut(hits: list[Hit], min_probability: float | None, precision: float | None) -> list[Hit]:
+    """Those hits that are probable enough, and of these as many as are so probable in the mean."""
+    chances = [hit.probability or 0.0 for hit in hits]
+    if min_probability is not None:
+        hits = [hit for hit, chance in zip(hits, chances, strict=True) if chance >= min_probability]
+    if precision is not None:
+        # The most probable ones come first, so that the mean never rises.
+        means = np.cumsum(chances[: len(hits)]) / np.arange(1, len(hits) + 1)
+        hits = hits[: int((means >= precision).sum())]
+    return hits

@@ -43,6 +43,7 @@ from gphash.index.postgres import relations
 from gphash.index.postgres.database import WRITING, KnownError
 from gphash.index.postgres.postgres_index import PostgresIndex, creating
 from gphash.index.postgres.relations import View
+from gphash.index.rankings import Ranking
 from gphash.schema import Digest, Maybe, Named, Record, Text, Whole
 
 FORMAT = 1
@@ -216,7 +217,7 @@ class PostgresStore:
         self,
         queries: list[Query],
         k: int,
-        ranking: str,
+        ranking: Ranking,
         radius: int | None,
         condition: Condition | None,
         label: str | None,

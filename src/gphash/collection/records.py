@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from gphash.arrays import Floats
 from gphash.codes import packing
+from gphash.codes.reading import Similarity
 from gphash.collection.rows import Key, Row, Value
 
 
@@ -22,7 +23,8 @@ class Query(NamedTuple):
     """What is searched for.
 
     The code is packed, uint8 [bytes]; probabilities are P(bit = 1), float64 [m]; labels are names of its class or
-    tags; the key is that of the item that is the query; the model is the fingerprint of what made the code.
+    tags; the key is that of the item that is the query; the model is the fingerprint of what made the code; classes are
+    P(class) or P(tag), float64 [c], if they are known from more than the code.
     """
 
     code: NDArray[np.uint8]
@@ -30,6 +32,11 @@ class Query(NamedTuple):
     labels: tuple[str, ...] = ()
     key: Key | None = None
     model: str | None = None
+    classes: Floats | None = None
+
+    def believed(self, likeness: Similarity) -> Floats:
+        """P(class) or P(tag), [c]; of a code alone, what that says."""
+        return likeness.read(self.code[None])[0] if self.classes is None else self.classes
 
 
 class Item(NamedTuple):
@@ -43,7 +50,11 @@ class Item(NamedTuple):
 
 
 class Hit(NamedTuple):
-    """An item that was found: the fields of `Item`, its distance from the query, and whether they share a label."""
+    """An item that was found: the fields of `Item`, its distance, and whether it shares a label with the query.
+
+    The distance is that of the ranking, which may be a probability. `probability` is P(similar), whatever the ranking;
+    None if the model does not know classes.
+    """
 
     key: Key
     labels: tuple[str, ...]
@@ -52,6 +63,7 @@ class Hit(NamedTuple):
     values: dict[str, Value]
     distance: float
     relevant: bool | None
+    probability: float | None = None
 
 
 class Bucket(NamedTuple):

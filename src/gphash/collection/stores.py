@@ -11,6 +11,7 @@ from gphash.collection.records import Query
 from gphash.collection.rows import ItemTable, NewRow
 from gphash.data.descriptors.descriptor import Descriptor
 from gphash.functions.model import Model
+from gphash.index.rankings import Ranking
 from gphash.registry import Registry
 
 T = TypeVar("T")
@@ -55,7 +56,7 @@ class Store(Protocol):
         self,
         queries: list[Query],
         k: int,
-        ranking: str,
+        ranking: Ranking,
         radius: int | None,
         condition: Condition | None,
         label: str | None,

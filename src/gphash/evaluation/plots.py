@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 Report = dict[str, Any]
 
 LABEL_WIDTH = 30  # characters of a line in a legend
-RANKINGS = {"hamming": "Hamming distance", "expected": "expected Hamming distance"}
 
 
 @styled
@@ -32,7 +31,7 @@ def precision_recall(reports: Sequence[Report], ranking: str = "hamming") -> "Fi
     reports
         Any number of methods; reports that differ in the seed alone are averaged at every number of retrieved rows.
     ranking
-        "hamming" or "expected".
+        "hamming", "expected" or "similarity".
     """
     groups = _groups(reports, ranking, by_length=True)
     axes = _beside_legend(groups)
@@ -55,7 +54,7 @@ def map_against_bits(reports: Sequence[Report], ranking: str = "hamming") -> "Fi
     reports
         Any number of methods, lengths and seeds; bars are one standard deviation over seeds to either side.
     ranking
-        "hamming" or "expected".
+        "hamming", "expected" or "similarity".
     """
     groups = _groups(reports, ranking, by_length=False)
     axes = _beside_legend(groups)
@@ -276,7 +275,7 @@ def _beside_legend(groups: dict[str, Any]) -> Any:
 def _titled(axes: Any, reports: Sequence[Report], ranking: str, seeds: set[int], what: str) -> "Figure":
     """The figure with its legend; data, if all reports have the same, ranking, and seeds, if several, as its title."""
     names = {one["data"]["name"] for one in reports}
-    title = (f"{names.pop()} · " if len(names) == 1 else "") + f"ranked by {RANKINGS[ranking]}"
+    title = (f"{names.pop()} · " if len(names) == 1 else "") + f"ranked by {protocol.RANKED_BY[ranking]}"
     if max(seeds) > 1:
         title += f"\n{what} over {'–'.join(map(str, sorted({min(seeds), max(seeds)})))} seeds"
     axes.set_title(title)
@@ -314,8 +313,8 @@ def _groups(reports: Sequence[Report], ranking: str, by_length: bool) -> dict[st
 
     A label says what is needed to tell the lines apart, and nothing else.
     """
-    if ranking not in RANKINGS:
-        raise ValueError(f"ranking={ranking!r}; give one of {', '.join(map(repr, RANKINGS))}.")
+    if ranking not in protocol.RANKED_BY:
+        raise ValueError(f"ranking={ranking!r}; give one of {', '.join(map(repr, protocol.RANKED_BY))}.")
     if isinstance(reports, dict | str) or not isinstance(reports, Sequence):
         raise TypeError("reports is no list; give a list of reports, as report.read gives them.")
     if not reports:

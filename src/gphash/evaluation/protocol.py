@@ -36,6 +36,10 @@ LEAKY = "leaky: test rows against a database that training has seen"
 CHOSEN = ("length_scale", "signal_scale", "pair_weight", "ridge", "quantiser", "power")  # attributes that end in _
 
 
+RANKED_BY = {"hamming": "Hamming distance", "expected": "expected Hamming distance", "similarity": "P(similar)"}
+"""Rankings that are measured, in words."""
+
+
 class Encoder(Protocol):
     """What a method must offer to be measured; `bit_probabilities(X)` besides, if it has them."""
 
@@ -160,7 +164,7 @@ def judge(
         "seed": parameters(hasher).get("random_state"),
         "ties": "averaged over all orders within equal distance, in closed form",
         "nothing_to_find": "queries with nothing to find are left out of mAP and recall, and count 0 for precision",
-        "rankings": [name for name in ("hamming", "expected") if name in results],
+        "rankings": [name for name in RANKED_BY if name in results],
         "radius": radius,
     }
     sets = {"training": train, "queries": test, "database": stored}
@@ -207,8 +211,8 @@ def measure(
 ) -> dict[str, Any]:
     """The figures of a trained method that searches for queries among stored rows, or among the other queries if None.
 
-    Training rows are needed to find the codes that calibration is judged by; None leaves that out. Rows without a label
-    are neither searched for nor found.
+    Training rows are needed to find the codes that calibration of bits is judged by, if the method does not know them.
+    Rows without a label are neither searched for nor found.
     """
     if radius != int(radius) or radius < 0:
         raise ValueError(f"radius={radius!r}; give a whole number of at least 0.")
@@ -236,17 +240,18 @@ def measure(
         if getattr(reader, "similarity_", None) is not None:
             knowing = asked._replace(beliefs=Beliefs(reader.predict_proba(queries.X), reader.similarity_))
             similar = retrieval.measure(knowing, database, bits.shape[1], depths=depths)
-            found["similarity"] = {**_means(similar, depths), "calibration": retrieval.calibrate(knowing, database)}
-        if train is not None and np.ndim(np.asarray(train.y)) == 1:
+            found["similarity"] = _means(similar, depths) | retrieval.trust(knowing, database)
+        if np.ndim(np.asarray(queries.y)) == 1 and (train is not None or hasattr(hasher, "class_codes_")):
             found |= _calibration(hasher, chances, np.asarray(queries.y), train)
     return {**found, "codes": diagnostics.describe_codes(bits)}
 
 
-def _calibration(hasher: Encoder, chances: Floats, labels: NDArray[Any], train: Split) -> dict[str, Any]:
+def _calibration(hasher: Encoder, chances: Floats, labels: NDArray[Any], train: Split | None) -> dict[str, Any]:
     """Bit probabilities against the bits of the dominant code that every class got in training."""
     if hasattr(hasher, "class_codes_"):
         classes, words = hasher.classes_, hasher.class_codes_  # type: ignore[attr-defined]
     else:
+        assert train is not None
         classes, words = diagnostics.dominant_codes(hasher.transform(train.X), train.y)
     known = np.isin(labels, classes)  # a class that training has not seen has no true bits
     if not known.any():

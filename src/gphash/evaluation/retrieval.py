@@ -24,6 +24,7 @@ from gphash.supervision.similarity import Signatures
 
 QUERIES = 256  # per block, fewer if what is known of all codes would take more than BLOCK_BYTES
 BLOCK_BYTES = 1 << 23
+PROMISED = (0.5, 0.8, 0.9, 0.95)  # precision, or recall
 # Of a sort key: number of a code, and expected distance as a share of the bits, or how improbable it is to be similar.
 INDEX_BITS, DISTANCE_BITS = 24, 38
 
@@ -140,21 +141,56 @@ def measure(
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def calibrate(queries: Queries, database: Database) -> dict[str, Any]:
-    """Whether queries and stored rows are as often similar as P(similar) says; see `diagnostics.calibration`."""
+def trust(queries: Queries, database: Database) -> dict[str, Any]:
+    """Whether queries and stored rows are as often similar as P(similar) says, and whether cuts by it keep a promise.
+
+    The calibration is that of `diagnostics.calibration`. With `precision` promised, a query is answered by the most
+    probable rows as long as their mean probability is that high; told are the precision that answers have in the mean,
+    and the share of queries that have an answer. With `recall` promised, it is answered by the most probable rows that
+    together have this share of the sum of all probabilities.
+    """
     assert queries.beliefs is not None
     (classes, likeness), own = queries.beliefs, queries.signatures
     read, whose = likeness.read(database.packed), np.repeat(np.arange(len(database.packed)), np.diff(database.offsets))
-    sums = np.zeros((3, diagnostics.BINS))
-    for start in range(0, len(own.masks), QUERIES):
-        rows = slice(start, start + QUERIES)
+    sums, kept = np.zeros((3, diagnostics.BINS)), []
+    for rows in row_blocks(len(own.masks), QUERIES):
         chances = likeness.compare(classes[rows], read)[:, whose]
         truths = similarity.alike(own[rows], database.signatures)
-        sums += diagnostics.binned(chances, truths, np.broadcast_to(database.counts, chances.shape))
+        counts = np.repeat(database.counts[None], len(chances), axis=0)
         if queries.leave_one_out:
-            selves = np.diag(likeness.compare(classes[rows], likeness.read(queries.packed[rows])))
-            sums -= diagnostics.binned(selves, similarity.alike(own[rows], own[rows]).diagonal(), np.ones(len(selves)))
-    return diagnostics.calibration(*sums)
+            counts[np.arange(len(counts)), _own_group(queries, rows, database)] -= 1
+        sums += diagnostics.binned(chances, truths, counts)
+        kept.append(_kept(chances, truths, counts))
+    names = [f"{kind}_{share}" for kind in ("precision", "recall") for share in PROMISED]
+    means = {name: mean(column) for name, column in zip(names, np.concatenate(kept).T, strict=True)}
+    answered = [np.isfinite(np.concatenate(kept)[:, place]).mean() for place in range(len(PROMISED))]
+    shares = {f"answered_{share}": float(found) for share, found in zip(PROMISED, answered, strict=True)}
+    return {"calibration": diagnostics.calibration(*sums), "promises": means | shares}
+
+
+def _own_group(queries: Queries, rows: slice, database: Database) -> NDArray[np.int64]:
+    """The group of the database that every one of some queries, which are rows of it, is counted in."""
+    mine = np.concatenate([queries.packed[rows], queries.signatures.masks[rows].view(np.uint8)], axis=1)
+    codes = np.repeat(database.packed, np.diff(database.offsets), axis=0)
+    theirs = np.concatenate([codes, database.signatures.masks.view(np.uint8)], axis=1)
+    groups = {key.tobytes(): number for number, key in enumerate(theirs)}
+    return np.array([groups[key.tobytes()] for key in mine])
+
+
+def _kept(chances: Floats, truths: NDArray[np.bool_], counts: NDArray[np.int64]) -> Floats:
+    """Precision, then recall, of every query at every cut, [q, 2 p]; NaN where nothing is answered, or to be found."""
+    order = np.argsort(-chances, axis=1, kind="stable")
+    believed, found, retrieved = (
+        np.cumsum(np.take_along_axis(part * counts, order, 1), axis=1) for part in (chances, truths, np.ones(1))
+    )
+    ends = np.arange(len(chances))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        runs = believed / retrieved
+        precise = [(np.where(retrieved > 0, runs, 1.0) >= share).sum(axis=1) - 1 for share in PROMISED]
+        cut = [np.where(last >= 0, found[ends, last] / retrieved[ends, last], np.nan) for last in precise]
+        whole = [(believed < share * believed[:, -1:]).sum(axis=1) for share in PROMISED]
+        reached = [found[ends, np.minimum(last, chances.shape[1] - 1)] / found[:, -1] for last in whole]
+    return np.stack([*cut, *reached], axis=1)
 
 
 def _byte_tables(probabilities: Floats) -> Floats:

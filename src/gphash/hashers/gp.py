@@ -30,7 +30,7 @@ from gphash.method.kernels import KERNELS
 from gphash.method.posteriors import PosteriorFunction
 from gphash.method.state import Sweep
 from gphash.method.training import Settings
-from gphash.schema import Each, FaultError, Named, Number, Rule
+from gphash.schema import Each, FaultError, Maybe, Named, Number, Plain, Rule
 from gphash.supervision import targets
 from gphash.supervision.similarity import Pairs, Signatures
 
@@ -111,7 +111,8 @@ class GPHasher(Hasher):
     seconds_ : dict
         Training time by phase.
     classes_, class_codes_ : arrays of shape [c] and [c, n_bits]
-        With class labels: the classes, and the commonest code, as bits, that each got in training. Not saved.
+        With class labels: the classes, and the code, as bits, that each got in training. Of sampled codes that is the
+        commonest, and not saved.
     traffic_ : dict
         After training on a cluster: what each worker has done; see `gphash.cluster.dask_executor.Traffic`. Not saved.
     n_features_in_ : int
@@ -132,6 +133,7 @@ class GPHasher(Hasher):
         "pair_weight_": Number(),
         "sweeps_": Each(checkpoints.SWEEP, 1),
         "seconds_": Named(Number(0)),
+        "class_names_": Maybe(Each(Plain())),
     }
 
     codes: str = validation.one_of("posterior", "sampled")
@@ -272,6 +274,11 @@ class GPHasher(Hasher):
         return read.compare(self.predict_proba(X), read.read(packing.check_packed(packed, self.hash_function_.n_bits)))
 
     @property
+    def class_names_(self) -> list[Any] | None:
+        """The classes as a file keeps them; None for tags and pairs, and of sampled codes."""
+        return self.classes_.tolist() if hasattr(self, "classes_") and self.similarity_ is not None else None
+
+    @property
     def similarity_(self) -> Similarity | None:
         """What reads codes, and compares rows with them; None if codes were sampled."""
         check_is_fitted(self, "hash_function_")
@@ -289,6 +296,10 @@ class GPHasher(Hasher):
         function, sweeps = self.hash_function_, [Sweep(*record) for record in learned["sweeps_"]]
         if not function.has_probabilities:
             raise FaultError("it does not know how probable bits are, and the method does")
+        if (names := learned.pop("class_names_")) is not None:
+            if not isinstance(function, PosteriorFunction) or len(names) != len(function.words):
+                raise FaultError(f"it names {len(names)} classes, and its function does not have so many")
+            learned |= {"classes_": np.array(names), "class_codes_": function.words}
         scales = {"length_scale_": function.kernel.length_scale, "signal_scale_": function.kernel.signal_scale}
         return learned | scales | {"sweeps_": sweeps, "leave_one_out_score_": sweeps[-1].leave_one_out}
 

@@ -82,7 +82,7 @@ CollectionAnswer = _answer(
     "CollectionAnswer",
     "What there is to search in: columns have their types, and keys are of the type integer or text.",
     **dict.fromkeys(("n_items", "n_codes", "n_bits", "n_features", "largest_bucket"), int),
-    **dict.fromkeys(("probabilities", "pictures", "upload", "labels", "writable"), bool),
+    **dict.fromkeys(("probabilities", "similarity", "pictures", "upload", "labels", "writable"), bool),
     **dict.fromkeys(("name", "method", "model", "keys"), str),
     columns=dict[str, str],
     classes=list[str],
@@ -102,6 +102,7 @@ def summary(collection: Collection, settings: ServiceSettings) -> bytes:
             "n_features": collection.model.n_features,
             "method": collection.model.method,
             "probabilities": collection.model.has_probabilities,
+            "similarity": collection.model.similarity_ is not None,
             "pictures": collection.has_pictures,
             "upload": collection.descriptor is not None,
             "labels": bool(classes),
@@ -180,6 +181,8 @@ def search(
     timed(sought - encoded)
     whole = np.issubdtype(RANKINGS[question.ranking].dtype, np.integer)
     found = [hit._asdict() | {"distance": int(hit.distance) if whole else round(hit.distance, DIGITS)} for hit in hits]
+    for one in found:
+        one["probability"] = _rounded(one["probability"])
     known = [hit.relevant for hit in hits if hit.relevant is not None]
     shown = None if query.key is None else collection.item(query.key)
     return to_json(
@@ -270,12 +273,10 @@ def _query(collection: Collection, question: SearchForm, picture: bytes, setting
 
 
 def _search(collection: Collection, query: Query, question: SearchForm, k: int) -> list[Hit]:
-    options: dict[str, Any] = {"ranking": question.ranking, "radius": question.radius, "label": question.label}
-    if question.where is None and not question.params:
-        found: list[Hit] = collection.search(query, k, **options)
-        return found
+    asked = ("ranking", "radius", "label", "min_probability", "precision")
+    options: dict[str, Any] = {name: getattr(question, name) for name in asked}
     with _refusing("where"):
-        found = collection.search(query, k, where=question.where, params=question.params, **options)
+        found: list[Hit] = collection.search(query, k, where=question.where, params=question.params, **options)
     return found
 
 
@@ -329,7 +330,9 @@ def _check_options(collection: Collection, query: Query, options: SearchForm, se
     if options.ranking == "expected" and query.probabilities is None:
         message = "expected needs bit probabilities, which the method, or the item's stored code, does not have."
         raise wrong(f"ranking: {message}", "ranking")
+    if options.ranking == "similarity" and collection.model.similarity_ is None:
+        raise wrong("ranking: the model does not know classes or tags, which similarity needs.", "ranking")
 
 
-def _rounded(chances: Floats | None) -> Any:
+def _rounded(chances: Floats | float | None) -> Any:
     return None if chances is None else np.round(chances, DIGITS).tolist()

@@ -11,6 +11,7 @@ import numpy as np
 
 from gphash.collection.collection import Collection
 from gphash.index.hamming_index import HammingIndex
+from gphash.index.rankings import RANKINGS
 from gphash.server import logs
 from gphash.server.settings import ServiceSettings
 
@@ -109,8 +110,11 @@ def warm(collection: Collection) -> None:
     if not len(collection):
         return
     query = collection.query(key=collection.random_key())
-    for ranking in ("hamming",) if query.probabilities is None else ("hamming", "expected"):
-        collection.search(query, 1, ranking=ranking)
+    known = {"code": True, "probabilities": query.probabilities is not None}
+    known["classes"] = collection.model.similarity_ is not None
+    for name, ranking in RANKINGS.items():
+        if known[ranking.needs]:
+            collection.search(query, 1, ranking=name)
     collection.encode([[0.0] * collection.model.n_features])
 
 

@@ -5,6 +5,7 @@
 
 import { count, draw, Failure, fetchJson, find, grouped, hasToken, make, request } from "./service.js";
 
+const RANKINGS = ["hamming", "expected", "similarity"];
 const DEFAULTS = {
   view: "search",
   key: null,
@@ -51,7 +52,7 @@ function parse(hash) {
     key: upload === null && isKey(key) ? key : null,
     upload,
     k: whole("k", 1, collection?.limits.k ?? 1000),
-    ranking: given.get("ranking") === "expected" ? "expected" : "hamming",
+    ranking: RANKINGS.includes(given.get("ranking")) ? given.get("ranking") : "hamming",
     radius: whole("radius", 0, Infinity),
     label: given.get("label") || null,
     where: given.get("where") || null,
@@ -556,7 +557,10 @@ function sayNone() {
 // ---- Hits
 
 const cards = () => [...grid.querySelectorAll("a.main")];
-const distanceOf = ({ distance }, ranking) => (ranking === "expected" ? distance.toFixed(2) : count(distance, "bit"));
+const percent = (share) => `${(100 * share).toFixed(share < 0.01 || share > 0.99 ? 1 : 0)}%`;
+const distanceOf = ({ distance }, ranking) =>
+  ranking === "similarity" ? percent(distance) : ranking === "expected" ? distance.toFixed(2) : count(distance, "bit");
+const far = (distance, ranking) => (ranking === "similarity" ? `similar with a probability of ${distance}` : `${distance} away`);
 
 /** Hits that share a distance stand together, as nothing tells which of them is nearer; others stand in their order. */
 function sections(found) {
@@ -570,8 +574,9 @@ function sections(found) {
   const flush = (alone) => {
     if (!alone.length) return;
     const last = distanceOf(alone.at(-1), ranking);
-    const first = ranking === "expected" ? distanceOf(alone[0], ranking) : alone[0].distance;
-    const title = alone.length === 1 ? `${last} away` : `${first} to ${last} away, nearest first`;
+    const first = ranking === "hamming" ? alone[0].distance : distanceOf(alone[0], ranking);
+    const order = ranking === "similarity" ? "most probable" : "nearest";
+    const title = alone.length === 1 ? far(last, ranking) : `${far(`${first} to ${last}`, ranking)}, ${order} first`;
     made.push(sectionOf(title, alone.map((hit) => card(hit, 1, found))));
   };
   let alone = [];
@@ -594,9 +599,10 @@ function tied(run, all, { hits, ranking }) {
   const counted = hits.length - run.length + all < collection.limits.k;
   const many = `${counted ? "" : "at least "}${count(all, "item")}`;
   const distance = distanceOf(run[0], ranking);
+  const none = ranking === "similarity" ? "none more than another" : "none nearer than another";
   return run.length < all
-    ? `${grouped(run.length)} of ${many} that are ${distance} away, none nearer than another`
-    : `${many} are ${distance} away, none nearer than another`;
+    ? `${grouped(run.length)} of ${many} that are ${far(distance, ranking)}, ${none}`
+    : `${many} are ${far(distance, ranking)}, ${none}`;
 }
 
 function sectionOf(title, items) {
@@ -610,7 +616,9 @@ function card(hit, all, { query, ranking }) {
   const distance = distanceOf(hit, ranking);
   const mark = query.labels.length > 1 ? "other labels" : "other label";
   const shared = all > 1 && `shared by ${count(all, "item")}`;
-  const spoken = [name, ...more, wrong && mark, `distance ${distance}`, shared, differing(hit.bits, query)];
+  const likely = hit.probability !== null && `similar with a probability of ${percent(hit.probability)}`;
+  const away = ranking !== "similarity" && `distance ${distance}`;
+  const spoken = [name, ...more, wrong && mark, away, likely, shared, differing(hit.bits, query)];
   const columns = columnsOf(hit.values).map(([column, value]) => `${column}: ${value}`);
   const link = make("a", {
     class: "main",
@@ -618,11 +626,11 @@ function card(hit, all, { query, ranking }) {
     draggable: "false",
     tabindex: "-1",
     "data-key": hit.key,
-    title: [name, ...more, `item ${hit.key}`, ...columns, differing(hit.bits, query)].join("\n").slice(0, 1000),
+    title: [name, ...more, `item ${hit.key}`, ...columns, likely, differing(hit.bits, query)].filter(Boolean).join("\n").slice(0, 1000),
     "aria-label": spoken.filter(Boolean).join(", "),
   });
   const { text, link: elsewhere } = hit.values;
-  const head = make("div", { class: "line" }, make("span", { class: "name", text: name }), make("span", { class: "distance", text: distance }));
+  const head = make("div", { class: "line" }, make("span", { class: "name", text: name }), make("span", { class: "distance", text: hit.probability === null || ranking === "similarity" ? distance : `${distance}, ${percent(hit.probability)}` }));
   const badge = wrong ? [make("span", { class: "mark", text: `✕ ${mark}` })] : [];
   if (collection.pictures) {
     const square = frame({ key: hit.has_picture ? hit.key : null }, text ?? "no picture");
@@ -670,16 +678,16 @@ function verdict({ query, hits, precision }) {
 
 function showSettings() {
   const { k, ranking, radius, label, where } = state;
-  find("by-hamming").checked = ranking === "hamming";
-  find("by-expected").checked = ranking === "expected";
+  for (const name of RANKINGS) find(`by-${name}`).checked = ranking === name;
   find("by-expected").disabled = !mayExpect();
-  find("ranking-hint").textContent = !mayExpect()
-    ? `This ${collection.probabilities ? "query" : "model"} has no probabilities, which the expected distance needs.`
-    : ranking === "hamming"
-      ? "Counts the bits that differ."
-      : "Weighs the bits by how sure they are.";
+  find("by-similarity").disabled = !collection.similarity;
+  find("ranking-hint").textContent =
+    ranking === "similarity" ? "The most probably similar first."
+    : ranking === "expected" ? "Weighs the bits by how sure they are."
+    : mayExpect() ? "Counts the bits that differ."
+    : `This ${collection.probabilities ? "query" : "model"} has no probabilities, which the expected distance needs.`;
   find("settings-now").textContent = [
-    ranking === "hamming" ? "Hamming" : "Expected",
+    { hamming: "Hamming", expected: "Expected", similarity: "Similar" }[ranking],
     count(k, "neighbour"),
     radius !== null && `radius ${radius}`,
     label,
@@ -720,7 +728,7 @@ function listenToSettings() {
     if (validity.valid) settle({ radius: value === "" ? null : Number(value) });
   });
   find("label").addEventListener("change", () => go({ label: find("label").value || null }, { replace: true }));
-  for (const ranking of ["hamming", "expected"]) {
+  for (const ranking of RANKINGS) {
     find(`by-${ranking}`).addEventListener("change", () => go({ ranking }, { replace: true }));
   }
 }
@@ -731,7 +739,9 @@ function mayExpect() {
 }
 
 function switchRanking() {
-  if (mayExpect()) go({ ranking: state.ranking === "hamming" ? "expected" : "hamming" }, { replace: true });
+  const may = { hamming: true, expected: mayExpect(), similarity: collection.similarity };
+  const possible = RANKINGS.filter((name) => may[name]);
+  go({ ranking: possible[(possible.indexOf(state.ranking) + 1) % possible.length] }, { replace: true });
 }
 
 // ---- Buckets

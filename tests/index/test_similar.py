@@ -1,0 +1,91 @@
+"""A search by P(similar) finds what comparing with every item finds, in the same order, wherever items are."""
+
+import gc
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gphash.codes import packing
+from gphash.codes.reading import Similarity
+from gphash.index import similar
+from gphash.index.hamming_index import HammingIndex
+
+
+def likeness(exclusive, n_bits, n_classes, seed):
+    generator = np.random.default_rng(seed)
+    return Similarity(generator.normal(size=(n_bits, n_classes)), generator.normal(size=n_classes), exclusive)
+
+
+def known(one):
+    """A model that knows this of codes."""
+    return SimpleNamespace(fingerprint_="a", similarity_=one)
+
+
+def by_comparing(one, asked, packed, ids, k):
+    """Ids and probabilities of the k most probable items of every query."""
+    chances = one.compare(asked, one.read(packed))
+    order = [np.lexsort((ids, -row))[:k] for row in chances]
+    return np.array([ids[row] for row in order]), np.array([row[o] for row, o in zip(chances, order, strict=True)])
+
+
+@settings(max_examples=60)
+@given(
+    st.integers(0, 2**32 - 1), st.booleans(), st.sampled_from([3, 16, 40, 70]), st.integers(2, 300), st.integers(0, 20)
+)
+def test_it_is_exact(seed, exclusive, n_bits, n_items, k):
+    generator = np.random.default_rng(seed)
+    one = likeness(exclusive, n_bits, 4, seed)
+    words = generator.random((8, n_bits)) < 0.5
+    bits = words[generator.integers(0, 8, n_items)] ^ (generator.random((n_items, n_bits)) < 0.05)
+    packed, ids = packing.pack(bits), generator.permutation(10 * n_items)[:n_items]
+    asked = generator.dirichlet(np.ones(4), 5)
+    index, model = HammingIndex.build(packed, ids, n_bits=n_bits), known(one)
+    found = index.search(asked, k, ranking="similarity", model=model)
+    expected = by_comparing(one, asked, packed, ids, min(k, n_items))
+    np.testing.assert_array_equal(found.ids, expected[0])
+    np.testing.assert_array_equal(found.distances, expected[1])
+    # In parts, without what was removed, and with what was added.
+    index.remove(ids[::3])
+    index.add(packed[:2], np.array([10 * n_items, 10 * n_items + 1]))
+    left = np.delete(np.arange(n_items), np.arange(0, n_items, 3))
+    packed = np.concatenate([packed[left], packed[:2]])
+    ids = np.concatenate([ids[left], [10 * n_items, 10 * n_items + 1]])
+    found = index.search(asked, k, ranking="similarity", model=model)
+    expected = by_comparing(one, asked, packed, ids, min(k, len(ids)))
+    np.testing.assert_array_equal(found.ids, expected[0])
+    np.testing.assert_array_equal(found.distances, expected[1])
+    allowed = ids[: len(ids) // 2]
+    found = index.search(asked, k, ranking="similarity", model=model, allowed=allowed)
+    expected = by_comparing(one, asked, packed[: len(allowed)], allowed, min(k, len(allowed)))
+    np.testing.assert_array_equal(found.ids, expected[0].reshape(found.ids.shape))
+
+
+def test_what_codes_say_is_kept_as_long_as_they_are():
+    one, generator = likeness(True, 8, 3, 0), np.random.default_rng(0)
+    index = HammingIndex.build(packing.pack(generator.random((50, 8)) < 0.5), n_bits=8)
+    model, asked = known(one), np.full((1, 3), 1 / 3)
+    gc.collect()
+    before = len(similar._tables)
+    for _ in range(3):
+        index.search(asked, 5, ranking="similarity", model=model)
+    assert len(similar._tables) == before + 1
+    del index
+    gc.collect()
+    assert len(similar._tables) == before
+
+
+def test_it_needs_a_model_that_knows_classes_and_has_as_many_bits():
+    index = HammingIndex.build(np.zeros((3, 1), np.uint8), n_bits=8)
+    asked = np.full((1, 3), 1 / 3)
+    with pytest.raises(ValueError, match="ranking='similarity', but no model was given; give a model="):
+        index.search(asked, ranking="similarity")
+    with pytest.raises(ValueError, match="'similarity', but SimpleNamespace does not know classes or tags"):
+        index.search(asked, ranking="similarity", model=known(None))
+    with pytest.raises(ValueError, match="model has 9 bits; the index has codes of 8"):
+        index.search(asked, ranking="similarity", model=known(likeness(True, 9, 3, 0)))
+    model = known(likeness(True, 8, 3, 0))
+    with pytest.raises(ValueError, match="give the probabilities of classes"):
+        index.search(np.zeros((1, 1), np.uint8), ranking="similarity", model=model)
