@@ -45,8 +45,9 @@ def main() -> None:
         hasher = GPHasher(n_bits, random_state=0, n_inducing=min(1000, len(dataset.train.y)))
         hasher.fit(dataset.train.X, dataset.train.y)
         chances = hasher.bit_probabilities(dataset.test.X)
-        codes, queries, certain = draw(chances, args.items, args.queries)
-        report(f"{n_bits} bits, learned on {dataset.name}", codes, queries, n_bits, args, certain)
+        codes, queries, asked = draw(chances, args.items, args.queries)
+        unsure = chances[asked], hasher.predict_proba(dataset.test.X[asked]), hasher
+        report(f"{n_bits} bits, learned on {dataset.name}", codes, queries, n_bits, args, unsure)
         if args.scale and n_bits == 16:
             scale(chances, args)
     generator = np.random.default_rng(0)
@@ -55,7 +56,7 @@ def main() -> None:
 
 
 def draw(chances, n_items, n_queries):
-    """Packed codes drawn from bit probabilities, row after row; queries are drawn likewise and keep theirs."""
+    """Packed codes drawn from bit probabilities, row after row; queries are drawn likewise, from rows that are told."""
     generator = np.random.default_rng(1)
     rows = np.arange(n_items) % len(chances)
     packed = np.concatenate(
@@ -65,10 +66,10 @@ def draw(chances, n_items, n_queries):
         ]
     )
     asked = generator.choice(len(chances), n_queries)
-    return packed, packing.pack(generator.random((n_queries, chances.shape[1])) < chances[asked]), chances[asked]
+    return packed, packing.pack(generator.random((n_queries, chances.shape[1])) < chances[asked]), asked
 
 
-def report(title, codes, queries, n_bits, args, chances=None):
+def report(title, codes, queries, n_bits, args, unsure=None):
     """Times of all engines, in microseconds a query, and how often faster the index is than the best exact peer."""
     before = memory()
     began = time.perf_counter()
@@ -99,16 +100,21 @@ def report(title, codes, queries, n_bits, args, chances=None):
             for name in exact:
                 assert agrees(name, engines, queries[:16], n_bits, k), f"{name} finds something else"
             show(what, how, race(calls, args.rounds), exact)
-    if chances is not None:
-        micros = race(
-            {
-                "expected": (partial(index.search_expected, chances, 10, n_jobs=args.threads), len(chances)),
-                "hamming": (partial(index.search, queries, 10, n_jobs=args.threads), len(queries)),
-            },
-            args.rounds,
-        )
-        told = f"{micros['expected']:.1f} µs a query ({micros['hamming']:.1f} by Hamming distance)"
-        print(f"  10 nearest by expected distance, batch: {told}")
+    if unsure is not None:
+        chances, classes, hasher = unsure
+        ways = {
+            "Hamming distance": (index.search, queries),
+            "expected distance": (index.search_expected, chances),
+            "P(similar)": (partial(index.search, ranking="similarity", model=hasher), classes),
+        }
+        for how, threads in (("batch", args.threads), ("one by one", 1)):
+            calls = {}
+            for name, (search, given) in ways.items():
+                ask = partial(search, k=10, n_jobs=threads)
+                some = given if how == "batch" else given[:64]
+                calls[name] = partial(ask, some) if how == "batch" else partial(singly, ask, some), len(some)
+            micros = race(calls, args.rounds)
+            print(f"  10 best, {how}: " + ", ".join(f"by {name} {time:.1f} µs" for name, time in micros.items()))
 
 
 def peers(codes):

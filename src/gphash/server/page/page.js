@@ -24,7 +24,8 @@ const KEPT_PICTURES = 600;
 const TOLD = ["title", "text", "link", "name"]; // values of an item that have a place of their own
 
 const grid = find("grid");
-const percent = (share) => (share > 0 && share < 0.01 ? "<1 %" : `${Math.round(100 * share)} %`);
+const percent = (share) =>
+  share > 0 && share < 0.01 ? "<1 %" : share > 0.99 && share < 1 ? ">99 %" : `${Math.round(100 * share)} %`;
 const milliseconds = (time) => (time < 10 ? time.toFixed(1) : grouped(Math.round(time)));
 
 let collection = null; // what GET /collection said
@@ -557,7 +558,6 @@ function sayNone() {
 // ---- Hits
 
 const cards = () => [...grid.querySelectorAll("a.main")];
-const percent = (share) => `${(100 * share).toFixed(share < 0.01 || share > 0.99 ? 1 : 0)}%`;
 const distanceOf = ({ distance }, ranking) =>
   ranking === "similarity" ? percent(distance) : ranking === "expected" ? distance.toFixed(2) : count(distance, "bit");
 const far = (distance, ranking) => (ranking === "similarity" ? `similar with a probability of ${distance}` : `${distance} away`);
