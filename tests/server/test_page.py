@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import shutil
 import socket
 import threading
@@ -221,7 +222,7 @@ def test_the_probability_of_a_bit_can_be_read(page):
     page.run("document.querySelector('.bit').focus()")
     page.press(Keys.ARROW_RIGHT)
     assert page.text("#readout").startswith("Bit 2 is ")
-    assert "P(1) = 0." in page.text("#readout")
+    assert re.search(r"P\(1\) = [01]\.\d", page.text("#readout"))
 
 
 def test_strips_mark_as_many_bits_as_the_distance_says(page):
@@ -273,13 +274,19 @@ def test_a_picture_may_come_by_hand(page, way):
 def test_the_ranking_changes_order_and_distances(page):
     page.open("#key=11&k=60").shows("item 11")
     by_hamming = page.found()
-    assert page.text(".distance").endswith("bits")
+    assert re.fullmatch(r"\d+ bits, [<>]?\d+ %", page.text(".distance"))
     page.one("label[for=by-expected]").click()
     until(lambda: "." in page.text(".distance"))
     assert "ranking=expected" in page.run("return location.hash")
-    expected = [float(cell.text) for cell in page.all(".distance")]
+    expected = [float(cell.text.split(",")[0]) for cell in page.all(".distance")]
     assert expected == sorted(expected)
     assert page.found() != by_hamming
+    page.one("label[for=by-similarity]").click()
+    until(lambda: re.fullmatch(r"[<>]?\d+ %", page.text(".distance")))
+    assert "ranking=similarity" in page.run("return location.hash")
+    chances = [int(cell.text.strip("<>% ")) for cell in page.all(".distance")]
+    assert chances == sorted(chances, reverse=True)
+    assert "similar with a probability of" in page.text("#grid")
 
 
 def test_settings_narrow_the_search(page):
@@ -403,8 +410,8 @@ def test_the_last_of_several_queries_is_shown(page):
     page.open("#key=5").shows("item 5")
     page.run("for (const key of [1, 2, 3, 4]) location.hash = `#key=${key}`")
     page.shows("item 4")
-    page.press("e", "e")  # there and back while the first is under way
-    until(lambda: not page.is_busy() and page.text(".distance").endswith("bits"))
+    page.press("e", "e", "e")  # through all rankings and back while the first is under way
+    until(lambda: not page.is_busy() and "bit" in page.text(".distance"))
 
 
 def test_nothing_is_asked_of_other_hosts(page):

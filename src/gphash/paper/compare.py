@@ -22,6 +22,7 @@ RANKINGS = {
     "mAP by Hamming distance": table.MAP,
     "precision within Hamming radius 2": table.WITHIN_RADIUS,
     "mAP by expected Hamming distance": table.EXPECTED_MAP,
+    "mAP by P(similar)": table.SIMILARITY_MAP,
 }
 
 

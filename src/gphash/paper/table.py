@@ -17,13 +17,16 @@ Groups = dict[Cell, list[dict[str, Any]]]
 MAP = ("results", "hamming", "map")
 WITHIN_RADIUS = ("results", "hamming", "precision_within_radius")
 EXPECTED_MAP = ("results", "expected", "map")
+SIMILARITY_MAP = ("results", "similarity", "map")
 TRAINING = ("method", "training_seconds")
 ENCODING = ("method", "encoding_microseconds")
 CSV_FIGURES = {
     "map": MAP,
     "precision_within_radius_2": WITHIN_RADIUS,
     "map_by_expected_distance": EXPECTED_MAP,
+    "map_by_similarity": SIMILARITY_MAP,
     "calibration_error": ("results", "calibration", "calibration_error"),
+    "calibration_error_of_similarity": ("results", "similarity", "calibration", "calibration_error"),
     "training_seconds": TRAINING,
     "encoding_microseconds_per_row": ENCODING,
 }
