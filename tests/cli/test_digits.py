@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pty
+import re
 import shutil
 import signal
 import socket
@@ -119,6 +120,18 @@ def test_search_by_key_lists_what_the_index_finds(made, tmp_path):
     assert plain[0].split() == ["rank", "key", "label", "distance", "similar", "bits"]
     assert plain[1].split()[-1] == result["query"]["bits"]
     assert [line.split()[1] for line in plain[2:6]] == [str(number) for number in wanted]
+
+
+def test_search_by_similarity_says_the_same_in_words_and_as_json(made, tmp_path):
+    asked = "search", made / "digits.gphash", "key:7", "--ranking", "similarity", "-k", 900, "--precision", 0.5
+    (result,) = told(*asked, cwd=tmp_path)["results"]
+    chances = [one["probability"] for one in result["neighbours"]]
+    assert chances == sorted(chances, reverse=True)
+    assert 0 < len(chances) < 900
+    assert np.mean(chances) >= 0.5
+    lines = gphash(*asked, cwd=tmp_path).stdout.splitlines()
+    shown = [re.search(r"\d+\.\d%", line)[0] for line in lines[2 : 2 + len(chances)]]
+    assert shown == [f"{chance:.1%}" for chance in chances]
 
 
 def test_search_marks_bits_that_differ(made, tmp_path):

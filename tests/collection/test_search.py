@@ -8,7 +8,8 @@ from PIL import Image
 
 from gphash.codes import packing
 from gphash.collection.collection import Collection
-from gphash.collection.records import NoPictureError, UnknownItemError
+from gphash.collection.nearest import cut
+from gphash.collection.records import NoPictureError, UnknownItemError, code_of
 from gphash.hashers import LSH
 from tests.collection import sources
 
@@ -81,6 +82,40 @@ def test_an_item_that_is_the_query_is_left_out_and_nothing_else(collection):
     assert others == [key for key in everything if key != 17]
     for k in (1, 5, 299):
         assert [neighbour.key for neighbour in collection.search(query, k)] == others[:k]
+
+
+def test_the_most_probably_similar_come_first(collection):
+    query = collection.query(features=SOURCE.X[17])
+    found = collection.search(query, 300, ranking="similarity")
+    chances = [hit.probability for hit in found]
+    assert chances == sorted(chances, reverse=True)
+    function = collection.model.function
+    likeness, packed = function.similarity(), np.stack([code_of(hit.bits) for hit in found])
+    np.testing.assert_array_equal(likeness.compare(query.classes[None], likeness.read(packed))[0], chances)
+    apart = np.bitwise_count(packed ^ query.code).sum(axis=1)
+    assert [hit.distance for hit in found] == apart.tolist()
+    # By another ranking, items are as probable.
+    by_key = {hit.key: hit.probability for hit in found}
+    assert all(hit.probability == by_key[hit.key] for hit in collection.search(query, 50))
+
+
+def test_a_list_is_cut_where_it_is_not_probable_enough(collection):
+    query = collection.query(features=SOURCE.X[17])
+    found = collection.search(query, 300, ranking="similarity")
+    likely = collection.search(query, 300, ranking="similarity", min_probability=0.5)
+    assert likely == [hit for hit in found if hit.probability >= 0.5] != found
+    for promised in (0.3, 0.8):
+        kept = collection.search(query, 300, ranking="similarity", precision=promised)
+        assert kept == found[: len(kept)]
+        assert np.mean([hit.probability for hit in kept]) >= promised
+        assert np.mean([hit.probability for hit in found[: len(kept) + 1]]) < promised
+    unlikely = [hit for hit in found if hit.probability < 0.1]
+    assert cut(unlikely, None, 0.5) == []
+    for wrong in (2, -0.1, np.nan, True, "half"):
+        with pytest.raises(ValueError, match=r"precision=.*; give a number from 0 to 1"):
+            collection.search(query, ranking="similarity", precision=wrong)
+    with pytest.raises(ValueError, match=r"precision=0\.9, but ranking='hamming'; give ranking='similarity'"):
+        collection.search(query, precision=0.9)
 
 
 def test_rows_and_several_queries(collection):

@@ -17,7 +17,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import gphash
-from gphash import GPHasher, Pairs
+from gphash import GPHasher, Pairs, load
 from gphash.codes import distance, packing
 from gphash.evaluation import metrics
 from gphash.execution.spill import Spill
@@ -38,6 +38,7 @@ def hasher():
 
 
 # No more inducing inputs than the checks have rows (some give ten), or they meet our warning.
+@pytest.mark.filterwarnings("ignore:codes have collapsed")  # labels are drawn at random
 @parametrize_with_checks(
     [GPHasher(**QUICK | {"n_inducing": 10, "max_sweeps": 5}), GPHasher(n_bits=4, n_inducing=10, n_starts=1, n_jobs=1)],
     # Training is random, and other rows draw other numbers: what a weight means is tested in tests/method/test_ep.py.
@@ -440,6 +441,44 @@ class TestPartialAndSkewed:
         hasher = GPHasher(8, class_weight=weight, n_inducing=60, random_state=0).fit(X, y)
         found = hasher.hash_function_.classes(X_test).mean(axis=0)
         np.testing.assert_allclose(found, np.bincount(y_test) / len(y_test), atol=0.015)
+
+    def test_weights_that_are_equal_but_for_rounding(self):
+        for n in (697, 1297):
+            hasher = GPHasher(**QUICK | {"n_inducing": 30}).fit(digits.X[:n], digits.y[:n], np.full(n, 0.1))
+            assert hasher.score(digits.X[:300], digits.y[:300]) > 0.5
+
+    def test_tags_that_no_row_has_are_told(self, tmp_path):
+        tags = np.insert(np.eye(10, dtype=int)[digits.y[:600]], [0, 4], 0, axis=1)
+        hasher = GPHasher(**QUICK).fit(digits.X[:600], tags)
+        assert hasher.tags_ == [1, 2, 3, 4, 6, 7, 8, 9, 10, 11]
+        hasher.save(tmp_path / "tags.gph")
+        again = load(tmp_path / "tags.gph")
+        assert again.tags_ == hasher.tags_
+        chances = again.predict_proba(digits.X[600:700])
+        np.testing.assert_array_equal(chances, hasher.predict_proba(digits.X[600:700]))
+        assert (again.predict(digits.X[600:700]) == np.eye(10)[digits.y[600:700]]).mean() > 0.9
+
+    @pytest.mark.parametrize("names", [digits.y[:600], np.array([f"no. {one}" for one in digits.y[:600]])])
+    def test_a_model_from_a_file_predicts_as_before(self, tmp_path, names):
+        hasher = GPHasher(**QUICK).fit(digits.X[:600], names)
+        hasher.save(tmp_path / "model.gph")
+        again = load(tmp_path / "model.gph")
+        rows = digits.X[600:800]
+        np.testing.assert_array_equal(again.predict(rows), hasher.predict(rows))
+        np.testing.assert_array_equal(again.classes_, hasher.classes_)
+        np.testing.assert_array_equal(again.class_codes_, hasher.class_codes_)
+        codes = hasher.encode(rows)
+        chances = hasher.similarity_probability(rows[:5], codes)
+        np.testing.assert_array_equal(again.similarity_probability(rows[:5], codes), chances)
+        same = digits.y[600:605, None] == digits.y[600:800]
+        assert chances[same].mean() > chances[~same].mean() + 0.5
+
+    def test_sampled_codes_know_no_classes(self):
+        hasher = GPHasher(**QUICK, codes="sampled").fit(digits.X[:300], digits.y[:300])
+        for ask in (hasher.predict, hasher.predict_proba):
+            with pytest.raises(ValueError, match="codes were sampled, or learned from pairs; fit labels or tags"):
+                ask(digits.X[:2])
+        assert hasher.similarity_ is None
 
     def test_a_broad_tag_does_not_hide_narrow_ones(self):
         tags = np.concatenate([np.eye(10)[digits.y], (digits.y < 6)[:, None], (digits.y >= 6)[:, None]], axis=1)

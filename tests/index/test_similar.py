@@ -80,9 +80,9 @@ def test_what_codes_say_is_kept_as_long_as_they_are():
 def test_it_needs_a_model_that_knows_classes_and_has_as_many_bits():
     index = HammingIndex.build(np.zeros((3, 1), np.uint8), n_bits=8)
     asked = np.full((1, 3), 1 / 3)
-    with pytest.raises(ValueError, match="ranking='similarity', but no model was given; give a model="):
+    with pytest.raises(ValueError, match="ranking='similarity', but model=None; give the model itself"):
         index.search(asked, ranking="similarity")
-    with pytest.raises(ValueError, match="'similarity', but SimpleNamespace does not know classes or tags"):
+    with pytest.raises(ValueError, match="'similarity', but the model was not fitted to labels or tags"):
         index.search(asked, ranking="similarity", model=known(None))
     with pytest.raises(ValueError, match="model has 9 bits; the index has codes of 8"):
         index.search(asked, ranking="similarity", model=known(likeness(True, 9, 3, 0)))

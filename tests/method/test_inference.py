@@ -341,3 +341,19 @@ def test_codes_are_frozen_at_the_last_sweep_and_stay_so():
     for later in codes[3:]:
         np.testing.assert_array_equal(later, codes[2])
     assert [sweep.flips for sweep in sweeps[3:]] == [0] * 4
+
+
+def test_a_coarser_model_first_leads_to_the_same_fixed_point(monkeypatch):
+    monkeypatch.setattr(inference, "COARSEST", 20)
+    problem = digits_problem(1, 500, gibbs.pair_table(BITS, 2 / BITS, 1.0))
+    signs, executor = split(problem, codes_of_classes()), SerialExecutor()
+    began = inference.init_fixed(problem, signs, 1.0, executor)
+    assert began.sweep == 0
+    assert began.frozen
+    assert np.any(began.mean[:25])
+    assert not np.any(began.mean[25:])  # those of the coarser model, which has a quarter of the inducing inputs
+    found = inference.finish(problem, inference.run(problem, began, CONVERGE, executor), executor)
+    _, expected = solved("shared")
+    for what in (lambda latent: latent.sites.precision, lambda latent: latent.sites.shift):
+        np.testing.assert_allclose(joined(found, what), joined(expected, what), rtol=0.02, atol=2e-3)
+    np.testing.assert_allclose(found.mean, expected.mean, atol=0.02 * np.abs(expected.mean).max())

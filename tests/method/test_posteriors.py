@@ -34,7 +34,7 @@ def function(exclusive=True, kernel=SquaredExponential, uncertain=False, calibra
         Uncertainty(0.05, columns, 3) if uncertain else None,
     )
     directions = generator.normal(size=(C, M))
-    reading = Reading(generator.normal(size=(M, C)), generator.normal(size=C)) if calibrated else None
+    reading = Reading(generator.normal(size=(M, C)), generator.normal(size=C)).rounded() if calibrated else None
     offset = -directions.mean(axis=0) / 2
     return PosteriorFunction(
         classifier, exclusive, 0.5 if exclusive else 1.0, directions, offset, generator.normal(size=C), reading

@@ -26,8 +26,8 @@ Show = Annotated[Path | None, Option(help="Draw the neighbours in this file: .pn
 SEED = "Seed of the random item, to get the same again."
 ROWS = 8192  # encoded between two signs of progress
 
-MIN_PROBABILITY = "Of the items found, only those that are similar with at least this probability."
-PRECISION = "With --ranking similarity: only as many items as are similar with this probability in the mean."
+MIN_PROBABILITY = "Of the -k items, only those that are similar with at least this probability."
+PRECISION = "With --ranking similarity: of the -k items, only as many as are similar with this probability in the mean."
 CODES = "A file .npy, or .npz with probabilities; DATA-codes.npy if not given. For blocks a folder, DATA-codes."
 
 
@@ -142,7 +142,7 @@ def search(
     how: dict[str, Any] = {"where": where, "params": params or [], "label": label}
     how |= {"min_probability": min_probability, "precision": precision}
     with Collection.open(path, pictures=pictures) as collection:
-        asked = dict(_queries(collection, query, seed, shown.manner.as_json or ranking != "hamming"))
+        asked = dict(_queries(collection, query, seed))
         found = collection.search([*asked.values()], k, ranking=ranking, radius=radius, **how)
         pairs = zip(asked.items(), found, strict=True)
         results = [_record(name, one, hits, collection.n_bits) for (name, one), hits in pairs]
@@ -152,23 +152,23 @@ def search(
         shown.say(f"wrote {show}")
 
 
-def _queries(collection: "Collection", text: str, seed: int | None, certainty: bool) -> "Iterator[tuple[str, Query]]":
-    """Queries by their names, with the probabilities of their bits if `certainty`."""
+def _queries(collection: "Collection", text: str, seed: int | None) -> "Iterator[tuple[str, Query]]":
+    """Queries by their names."""
     from gphash.data import array_files
 
     if text == "random":
         text = f"key:{collection.random_key(seed)}"
     if text.startswith("key:"):
-        yield text, collection.query(key=options.key(text.removeprefix("key:"), collection), certainty=certainty)
+        yield text, collection.query(key=options.key(text.removeprefix("key:"), collection))
     elif not Path(text).is_file():
         raise ValueError(f"QUERY {text!r} is not a file; give a picture, a file .npy, key:KEY, or random.")
     elif Path(text).suffix == ".npy":
         rows: Any = array_files.read_npy(Path(text)).X
         for place, row in enumerate(rows):
             name = text if len(rows) == 1 else f"{text}, row {place}"
-            yield name, collection.query(features=row, certainty=certainty)
+            yield name, collection.query(features=row)
     else:
-        yield text, collection.query(picture=Path(text), certainty=certainty)
+        yield text, collection.query(picture=Path(text))
 
 
 def _record(name: str, query: "Query", hits: "list[Hit]", n_bits: int) -> dict[str, Any]:
@@ -194,7 +194,7 @@ def _tell(results: list[dict[str, Any]], ranking: str) -> bool:
         ]
         for rank, one in enumerate(neighbours, 1):
             labels = ", ".join(one["labels"]) + (" ✗" if one["relevant"] is False else "")
-            distance = f"{one['distance']:.{0 if ranking == 'hamming' else 2}f}" if ranking != "similarity" else ""
+            distance = f"{one['distance']:.{2 if ranking == 'expected' else 0}f}"
             similar = "" if one["probability"] is None else f"{one['probability']:.1%}"
             about = next((one["values"][name] for name in ("title", "name", "text") if name in one["values"]), "")
             bits = shown.against(one["bits"], query["bits"])
@@ -209,7 +209,7 @@ def _tell(results: list[dict[str, Any]], ranking: str) -> bool:
             right = round(found["precision"] * judged)
             shown.say(f"precision {found['precision']:.2f}: {right} of {judged}{rest}")
         elif not neighbours:
-            shown.say("nothing was found; give a larger --radius, a weaker condition, or promise less.")
+            shown.say("nothing was found; give a larger --radius, a weaker condition, or less --precision.")
         shown.say("")
     return True
 

@@ -73,9 +73,18 @@ def fit(
         meter.show(0, None, "", f"{meter.label}, {n_bits} bits, to {n_rows:,} rows of {n_features:,} features")
         where["callback"] = lambda sweep: meter.sweep(sweep, most, verbose)
         hasher.fit(X, y, **{name: value for name, value in where.items() if name in hasher.runs_with})
+    _name_classes(hasher, about[0].get("classes"))
     told: dict[str, Any] = {"rows": n_rows, "features": n_features, "bits": n_bits}
     told |= {"seconds": time.perf_counter() - began, "method": method, "data": data}
     _tell_fit(hasher, told | {"model": target, "fingerprint": hasher.save(target, *about)}, verbose)
+
+
+def _name_classes(hasher: "Hasher", names: list[str] | None) -> None:
+    """Let a model know what the classes are called that it was taught by their numbers."""
+    import numpy as np
+
+    if names and getattr(hasher, "class_names_", None) is not None:
+        hasher.classes_ = np.array(names)[hasher.classes_]
 
 
 def _hasher(method: str, given: dict[str, Any], **own: Any) -> "Hasher":
@@ -107,7 +116,8 @@ def _lesson(hasher: "Hasher", method: str, source: "Source") -> tuple[Any, ...]:
             f"{source.name!r} has {has}, and {method} learns from {' or '.join(hasher.takes)}; give other DATA, or a "
             f"--method that can learn from it: {', '.join(others)}."
         )
-    origin = {"data": source.name, "rows": len(source.X), "sketch": protocol.sketch(source.X)}
+    origin: dict[str, Any] = {"data": source.name, "rows": len(source.X), "sketch": protocol.sketch(source.X)}
+    origin["classes"] = list(source.classes)
     return source.X, source.supervision if hasher.takes else None, source.X.shape, origin, source.descriptor
 
 
@@ -121,7 +131,12 @@ def _lesson_of_blocks(hasher: "Hasher", method: str, data: str, roles: Roles) ->
             f"{data!r} has neither labels nor tags to learn from; give NAME.labels.npy beside .npy blocks, a column "
             "label or tags in .parquet blocks, or y or tags in a Zarr group."
         )
-    return table, labels.y, (table.n_rows, table.n_features), {"data": data, "rows": table.n_rows}
+    return (
+        table,
+        labels.y,
+        (table.n_rows, table.n_features),
+        {"data": data, "rows": table.n_rows, "classes": list(labels.classes)},
+    )
 
 
 def _tell_fit(hasher: "Hasher", told: dict[str, Any], verbose: bool) -> None:
@@ -198,11 +213,16 @@ def evaluate(
 
 def _judged(hasher: "Hasher", radius: int, source: "Source", stored: "Source | None" = None) -> dict[str, Any]:
     """A report on a trained model: test rows against one another, or against stored rows; both have labels."""
+    import numpy as np
+
     from gphash.data import sources
     from gphash.data.dataset import Split
     from gphash.evaluation import protocol
 
     data = {"name": source.name, "features": f"{source.X.shape[1]} features", "checksum": source.checksum}
+    if getattr(hasher, "class_names_", None) is not None:
+        source = sources.renumber(source, tuple(map(str, hasher.classes_)))
+        hasher.classes_ = np.arange(len(hasher.classes_))
     if stored is not None:
         data["name"] = f"{source.name} against {stored.name}"
         stored = sources.renumber(stored, source.classes)

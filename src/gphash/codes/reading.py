@@ -6,8 +6,9 @@ by a soft-max, or for tags by a logistic function each:
     r = softmax(b V + v),   P(similar) = Σ_c p_c r_c            classes
     r = σ(b V + v),         P(similar) = 1 − Π_t (1 − p_t r_t)   tags
 
-Probabilities are rounded to multiples of 2⁻²⁴. Sums of their products are then exact in any order, so that the same
-code has the same probability wherever it is stored.
+Probabilities are rounded to multiples of 2⁻²⁴, and V and v, where they are learned, to multiples of 2⁻³⁰. Sums are
+then exact in any order, so that the same code has the same probability wherever it is stored. That tags are independent
+is an assumption: of tags that come together, P(similar) is too high.
 """
 
 from typing import NamedTuple
@@ -19,6 +20,7 @@ from gphash.arrays import Floats
 from gphash.codes import packing
 
 UNIT = 2.0**-24
+WEIGHT_UNIT = 2.0**-30
 READ = 1 << 16  # codes at a time
 
 
@@ -61,12 +63,14 @@ class Similarity(NamedTuple):
             raise ValueError(f"queries {what}; give the probabilities of classes, [q, {self.n_classes}].")
         if not ((given >= 0) & (given <= 1)).all():
             raise ValueError("queries has NaN or values outside of 0 to 1; give the probabilities of classes.")
+        if self.exclusive and (np.abs(given.sum(axis=1) - 1) > 1e-3 + self.n_classes * UNIT).any():
+            raise ValueError("queries has rows that do not sum to 1; give the probabilities of classes.")
         return np.asarray(given, np.float64)
 
 
-def rounded(chances: Floats) -> Floats:
-    """Probabilities as multiples of 2⁻²⁴."""
-    return np.asarray(np.rint(chances / UNIT) * UNIT)
+def rounded(values: Floats, unit: float = UNIT) -> Floats:
+    """Numbers as multiples of a unit."""
+    return np.asarray(np.rint(values / unit) * unit)
 
 
 def log_posteriors(logits: Floats, exclusive: bool) -> Floats:

@@ -12,7 +12,7 @@ from gphash.collection import conditions
 from gphash.collection.records import Query, code_of
 from gphash.collection.rows import Layout
 from gphash.functions.model import Model
-from gphash.index.rankings import RANKINGS
+from gphash.index.rankings import NO_CLASSES, RANKINGS
 
 
 def whole(name: str, value: Any, least: int | None = None) -> int:
@@ -27,10 +27,10 @@ def check_promise(min_probability: Any, precision: Any, ranking: str, model: Mod
     for name, given in (("min_probability", min_probability), ("precision", precision)):
         if given is None:
             continue
-        if isinstance(given, bool) or not isinstance(given, int | float | np.floating) or not 0 < given < 1:
-            raise ValueError(f"{name}={given!r}; give a number between 0 and 1.")
+        if isinstance(given, bool) or not isinstance(given, int | float | np.floating) or not 0 <= given <= 1:
+            raise ValueError(f"{name}={given!r}; give a number from 0 to 1.")
         if model.similarity_ is None:
-            raise ValueError(f"{name}={given!r}, but {model.method} does not know classes or tags; leave it out.")
+            raise ValueError(f"{name}={given!r}, but {NO_CLASSES}; leave it out.")
     if precision is not None and ranking != "similarity":
         raise ValueError(f"precision={precision!r}, but ranking={ranking!r}; give ranking='similarity'.")
 

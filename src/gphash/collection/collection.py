@@ -251,10 +251,10 @@ class Collection:
         query = Query(np.frombuffer(row.code, np.uint8), None, row.labels, row.key, self.model.fingerprint)
         if self.descriptor is None or not self.model.has_probabilities or not certainty or not row.described:
             return query
-        pixels = self._shown.pixels(row, self.descriptor.spare)
-        if pixels is None:
+        if (pixels := self._shown.pixels(row, self.descriptor.spare)) is None:
             return query
-        return query._replace(probabilities=self.model.bit_probabilities(self.descriptor.describe(pixels)[None])[0])
+        seen = self.query(features=self.descriptor.describe(pixels))
+        return query._replace(probabilities=seen.probabilities, classes=seen.classes)
 
     def search(
         self,
@@ -269,7 +269,7 @@ class Collection:
         min_probability: float | None = None,
         precision: float | None = None,
     ) -> Any:
-        """The k nearest items, ordered by distance.
+        """The k nearest items, ordered by distance, or by how probably they are similar.
 
         Parameters
         ----------
@@ -335,7 +335,7 @@ class Collection:
                     raise KeyError(number)
                 if query.key is None or item.key != query.key:
                     hits.append(Hit(*item, cost, is_relevant(query.labels, row)))
-            answer.append(judged(self.model.similarity_, query, hits[:k]))
+            answer.append(judged(self.model.similarity_, query, hits[:k], ranking))
         return answer
 
     def items(self, keys: Iterable[Key]) -> list[Item]:

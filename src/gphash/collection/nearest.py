@@ -50,13 +50,20 @@ def _asked(query: Query, by: Ranking) -> Any:
     return query.code if by.needs == "code" else query.probabilities
 
 
-def judged(likeness: Similarity | None, query: Query, hits: list[Hit]) -> list[Hit]:
-    """The same with the probabilities that they are similar to the query, if the model knows any."""
+def judged(likeness: Similarity | None, query: Query, hits: list[Hit], by: Ranking) -> list[Hit]:
+    """The same with the probabilities that they are similar to the query, if the model knows any.
+
+    What was ranked by them has Hamming distances beside them.
+    """
     if likeness is None or not hits:
         return hits
     codes = np.stack([code_of(hit.bits) for hit in hits])
     chances = likeness.compare(query.believed(likeness)[None], likeness.read(codes))[0].tolist()
-    return [hit._replace(probability=chance) for hit, chance in zip(hits, chances, strict=True)]
+    hits = [hit._replace(probability=chance) for hit, chance in zip(hits, chances, strict=True)]
+    if by.needs == "classes":
+        apart = np.bitwise_count(codes ^ query.code).sum(axis=1, dtype=np.int64).tolist()
+        hits = [hit._replace(distance=bits) for hit, bits in zip(hits, apart, strict=True)]
+    return hits
 
 
 def cut(hits: list[Hit], min_probability: float | None, precision: float | None) -> list[Hit]:

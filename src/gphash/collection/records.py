@@ -52,8 +52,8 @@ class Item(NamedTuple):
 class Hit(NamedTuple):
     """An item that was found: the fields of `Item`, its distance, and whether it shares a label with the query.
 
-    The distance is that of the ranking, which may be a probability. `probability` is P(similar), whatever the ranking;
-    None if the model does not know classes.
+    The distance is the Hamming distance, or the expected one if items were ranked by that. `probability` is P(similar),
+    whatever the ranking; None if the model does not know classes.
     """
 
     key: Key

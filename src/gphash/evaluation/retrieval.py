@@ -150,47 +150,63 @@ def trust(queries: Queries, database: Database) -> dict[str, Any]:
     together have this share of the sum of all probabilities.
     """
     assert queries.beliefs is not None
-    (classes, likeness), own = queries.beliefs, queries.signatures
-    read, whose = likeness.read(database.packed), np.repeat(np.arange(len(database.packed)), np.diff(database.offsets))
-    sums, kept = np.zeros((3, diagnostics.BINS)), []
-    for rows in row_blocks(len(own.masks), QUERIES):
-        chances = likeness.compare(classes[rows], read)[:, whose]
-        truths = similarity.alike(own[rows], database.signatures)
-        counts = np.repeat(database.counts[None], len(chances), axis=0)
+    (classes, likeness), own, n_codes = queries.beliefs, queries.signatures, len(database.packed)
+    read, counts = likeness.read(database.packed), np.add.reduceat(database.counts, database.offsets[:-1])
+    number = {code.tobytes(): place for place, code in enumerate(database.packed)} if queries.leave_one_out else {}
+
+    def looked(rows: slice) -> tuple[Floats, Floats]:
+        chances = likeness.compare(classes[rows], read)
+        alike = similarity.alike(own[rows], database.signatures) * database.counts
+        hits, sizes = np.add.reduceat(alike, database.offsets[:-1], axis=1), np.tile(counts, (len(chances), 1))
         if queries.leave_one_out:
-            counts[np.arange(len(counts)), _own_group(queries, rows, database)] -= 1
-        sums += diagnostics.binned(chances, truths, counts)
-        kept.append(_kept(chances, truths, counts))
+            places = [number[code.tobytes()] for code in queries.packed[rows]]
+            for query, place in enumerate(places):
+                mine = own[rows][query : query + 1]
+                sizes[query, place] -= 1
+                hits[query, place] -= int(similarity.alike(mine, mine)[0, 0])
+        shares = np.divide(hits, sizes, out=np.zeros(hits.shape), where=sizes > 0)
+        return diagnostics.binned(chances, shares, sizes), _kept(chances, hits, sizes)
+
+    block = int(np.clip(BLOCK_BYTES // (8 * max(n_codes, len(database.counts))), 1, QUERIES))
+    with LocalExecutor(-1) as executor:
+        parts = list(executor.collect(looked, row_blocks(len(own.masks), block)))
+    sums, kept = np.sum([part[0] for part in parts], axis=0), np.concatenate([part[1] for part in parts])
     names = [f"{kind}_{share}" for kind in ("precision", "recall") for share in PROMISED]
-    means = {name: mean(column) for name, column in zip(names, np.concatenate(kept).T, strict=True)}
-    answered = [np.isfinite(np.concatenate(kept)[:, place]).mean() for place in range(len(PROMISED))]
-    shares = {f"answered_{share}": float(found) for share, found in zip(PROMISED, answered, strict=True)}
+    means = {name: mean(column) for name, column in zip(names, kept.T, strict=True)}
+    answered = np.isfinite(kept[:, : len(PROMISED)]).mean(axis=0).tolist()
+    shares = {f"answered_{share}": found for share, found in zip(PROMISED, answered, strict=True)}
     return {"calibration": diagnostics.calibration(*sums), "promises": means | shares}
 
 
-def _own_group(queries: Queries, rows: slice, database: Database) -> NDArray[np.int64]:
-    """The group of the database that every one of some queries, which are rows of it, is counted in."""
-    mine = np.concatenate([queries.packed[rows], queries.signatures.masks[rows].view(np.uint8)], axis=1)
-    codes = np.repeat(database.packed, np.diff(database.offsets), axis=0)
-    theirs = np.concatenate([codes, database.signatures.masks.view(np.uint8)], axis=1)
-    groups = {key.tobytes(): number for number, key in enumerate(theirs)}
-    return np.array([groups[key.tobytes()] for key in mine])
+def _kept(chances: NDArray[Any], hits: NDArray[Any], sizes: NDArray[Any]) -> Floats:
+    """Precision, then recall, of every query at every cut, [q, 2 p]; NaN where nothing is answered, or to be found.
 
-
-def _kept(chances: Floats, truths: NDArray[np.bool_], counts: NDArray[np.int64]) -> Floats:
-    """Precision, then recall, of every query at every cut, [q, 2 p]; NaN where nothing is answered, or to be found."""
+    Every code has a probability, [q, u], and so many hits among its rows. A cut for precision may go through a code:
+    of its rows, any is as good as another.
+    """
     order = np.argsort(-chances, axis=1, kind="stable")
-    believed, found, retrieved = (
-        np.cumsum(np.take_along_axis(part * counts, order, 1), axis=1) for part in (chances, truths, np.ones(1))
-    )
-    ends = np.arange(len(chances))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        runs = believed / retrieved
-        precise = [(np.where(retrieved > 0, runs, 1.0) >= share).sum(axis=1) - 1 for share in PROMISED]
-        cut = [np.where(last >= 0, found[ends, last] / retrieved[ends, last], np.nan) for last in precise]
-        whole = [(believed < share * believed[:, -1:]).sum(axis=1) for share in PROMISED]
-        reached = [found[ends, np.minimum(last, chances.shape[1] - 1)] / found[:, -1] for last in whole]
-    return np.stack([*cut, *reached], axis=1)
+    chances, hits, sizes = (np.take_along_axis(part, order, 1) for part in (chances, hits, sizes))
+    believed, found, retrieved = (np.cumsum(part, axis=1) for part in (chances * sizes, hits, sizes))
+    rows, last, columns = np.arange(len(chances)), chances.shape[1] - 1, []
+    for share in PROMISED:
+        # Codes that are wholly within; each adds believed − share × retrieved, first gains and then losses.
+        surplus = believed - share * retrieved
+        whole = (np.maximum.accumulate(surplus < -1e-9, axis=1) == 0).sum(axis=1)
+        before = np.maximum(whole - 1, 0)
+        taken, right = (np.where(whole > 0, part[rows, before], 0) for part in (retrieved, found))
+        spare = np.where(whole > 0, surplus[rows, before], 0.0)
+        following = np.minimum(whole, last)
+        lack = share - chances[rows, following]
+        more = np.floor(np.divide(spare, lack, out=np.zeros_like(spare), where=lack > 0) + 1e-9)
+        more = np.where(whole <= last, np.minimum(more, sizes[rows, following]), 0)
+        rate = hits[rows, following] / np.maximum(sizes[rows, following], 1)
+        total = taken + more
+        columns.append(np.divide(right + more * rate, total, out=np.full(len(rows), np.nan), where=total > 0))
+    for share in PROMISED:
+        end = np.minimum((believed < share * believed[:, -1:] - 1e-9).sum(axis=1), last)
+        every = found[:, -1].astype(np.float64)
+        columns.append(np.divide(found[rows, end], every, out=np.full(len(rows), np.nan), where=every > 0))
+    return np.stack(columns, axis=1)
 
 
 def _byte_tables(probabilities: Floats) -> Floats:

@@ -31,7 +31,7 @@ from gphash.method.posteriors import PosteriorFunction
 from gphash.method.state import Sweep
 from gphash.method.training import Settings
 from gphash.schema import Each, FaultError, Maybe, Named, Number, Plain, Rule
-from gphash.supervision import targets
+from gphash.supervision import similarity, targets
 from gphash.supervision.similarity import Pairs, Signatures
 
 UNCONVERGED = 0.1  # relative change of the sites in the last sweep
@@ -113,6 +113,8 @@ class GPHasher(Hasher):
     classes_, class_codes_ : arrays of shape [c] and [c, n_bits]
         With class labels: the classes, and the code, as bits, that each got in training. Of sampled codes that is the
         commonest, and not saved.
+    tags_ : list of int, or None
+        With tags: which columns of y, those that some row has, the columns of `predict_proba` are.
     traffic_ : dict
         After training on a cluster: what each worker has done; see `gphash.cluster.dask_executor.Traffic`. Not saved.
     n_features_in_ : int
@@ -134,6 +136,7 @@ class GPHasher(Hasher):
         "sweeps_": Each(checkpoints.SWEEP, 1),
         "seconds_": Named(Number(0)),
         "class_names_": Maybe(Each(Plain())),
+        "tags_": Maybe(Each(Number(0))),
     }
 
     codes: str = validation.one_of("posterior", "sampled")
@@ -210,6 +213,7 @@ class GPHasher(Hasher):
             "sweeps_": trained.sweeps,
             "leave_one_out_score_": trained.sweeps[-1].leave_one_out,
             "seconds_": trained.seconds,
+            "tags_": None,
         }
         if executor is not None:
             learned["traffic_"] = workers.traffic
@@ -217,6 +221,8 @@ class GPHasher(Hasher):
             taught = supervision[supervision.known]
             classes = supervision.classes[np.unique(taught.masks).astype(np.int64)]
             learned |= {"classes_": classes, "class_codes_": trained.words}
+        elif isinstance(supervision, Signatures) and supervision.kind == "tags":
+            learned["tags_"] = similarity.tags_there(supervision[supervision.known]).tolist()
         return learned
 
     @contextlib.contextmanager
@@ -254,7 +260,7 @@ class GPHasher(Hasher):
         return self.hash_function_.probabilities(validation.features(self, X, reset=False), self.n_jobs)
 
     def predict_proba(self, X: ArrayLike) -> Floats:
-        """P(class), as often as classes occur in training, in the order of `classes_`, or P(tag), [n, c]."""
+        """P(class), as often as classes occur in training, or P(tag), [n, c]; columns as in `classes_` or `tags_`."""
         return self._posterior().classes(validation.features(self, X, reset=False), self.n_jobs)
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
@@ -275,8 +281,11 @@ class GPHasher(Hasher):
 
     @property
     def class_names_(self) -> list[Any] | None:
-        """The classes as a file keeps them; None for tags and pairs, and of sampled codes."""
-        return self.classes_.tolist() if hasattr(self, "classes_") and self.similarity_ is not None else None
+        """The classes as a file keeps them; None if JSON has no such names, for tags, pairs and sampled codes."""
+        if not hasattr(self, "classes_") or self.similarity_ is None:
+            return None
+        names = self.classes_.tolist()
+        return names if all(isinstance(name, bool | int | float | str) for name in names) else None
 
     @property
     def similarity_(self) -> Similarity | None:
@@ -288,8 +297,7 @@ class GPHasher(Hasher):
         """The hash function, if it knows classes or tags."""
         check_is_fitted(self, "hash_function_")
         if not isinstance(self.hash_function_, PosteriorFunction):
-            why = "codes were sampled, or learned from pairs"
-            raise ValueError(f"the model knows no classes or tags: {why}; fit labels or tags with codes='posterior'.")
+            raise ValueError("codes were sampled, or learned from pairs; fit labels or tags with codes='posterior'.")
         return self.hash_function_
 
     def _recall(self, learned: dict[str, Any]) -> dict[str, Any]:
@@ -297,8 +305,8 @@ class GPHasher(Hasher):
         if not function.has_probabilities:
             raise FaultError("it does not know how probable bits are, and the method does")
         if (names := learned.pop("class_names_")) is not None:
-            if not isinstance(function, PosteriorFunction) or len(names) != len(function.words):
-                raise FaultError(f"it names {len(names)} classes, and its function does not have so many")
+            if not isinstance(function, PosteriorFunction) or len(set(names)) != len(function.words):
+                raise FaultError(f"it names {len(set(names))} classes, and its function does not have so many")
             learned |= {"classes_": np.array(names), "class_codes_": function.words}
         scales = {"length_scale_": function.kernel.length_scale, "signal_scale_": function.kernel.signal_scale}
         return learned | scales | {"sweeps_": sweeps, "leave_one_out_score_": sweeps[-1].leave_one_out}

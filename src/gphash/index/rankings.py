@@ -16,13 +16,14 @@ from gphash.codes.reading import Similarity
 from gphash.registry import Registry
 
 UNIT = 2.0**-40
+NO_CLASSES = "the model was not fitted to labels or tags by GPHasher(codes='posterior')"
 
 
 class Ranking(ABC):
     """A way to order items; at equal scores, ids decide.
 
     needs
-        What it needs of a query: its packed "code", the "probabilities" of its bits, or those of its "classes".
+        What it needs of a query: its packed "code", or "probabilities" of its bits; `Similar` alone needs "classes".
     title, unit
         What it orders by, in words, and in what that is measured.
     dtype
@@ -106,18 +107,17 @@ class Similar(Ranking):
             return self
         found = getattr(model, "similarity_", None)
         if found is None:
-            given = "no model was given" if model is None else f"{_named(model)} does not know classes or tags"
-            raise ValueError(f"ranking='similarity', but {given}; give a model=… of GPHasher with labels or tags.")
+            if model is None or isinstance(model, str):
+                raise ValueError(
+                    f"ranking='similarity', but model={model!r}; give the model itself, which reads codes."
+                )
+            raise ValueError(f"ranking='similarity', but {NO_CLASSES}; give 'hamming'.")
         return Similar(found)
 
     def scores(self, query: NDArray[Any], packed: NDArray[np.uint8], n_bits: int) -> NDArray[Any]:
         """Probabilities."""
         assert self.likeness is not None
         return np.asarray(self.likeness.compare(query[None], self.likeness.read(packed))[0])
-
-
-def _named(model: Any) -> str:
-    return f"the model's method, {model.method}," if hasattr(model, "method") else type(model).__name__
 
 
 HAMMING, EXPECTED, SIMILAR = Hamming(), Expected(), Similar()

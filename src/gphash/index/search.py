@@ -135,7 +135,7 @@ def _way(ranking: Ranking, pieces: list[Piece], queries: NDArray[Any], n_bits: i
     if isinstance(ranking, Similar) and ranking.likeness is not None:
         from gphash.index import similar
 
-        return similar.searcher(ranking.likeness, queries, n_bits, _items)
+        return similar.searcher(ranking.likeness, queries, n_bits)
 
     def by_score(arrays: Any, rows: slice, k: int, ids: Any, scores: Any) -> None:
         packed = bucketing.to_packed(arrays[0], n_bits)

@@ -1,12 +1,13 @@
 """Search by P(similar): what distinct codes say about classes is worked out once, and kept as long as the codes are.
 
-A query is compared with every distinct code: one short sum of products each, all exact (see `codes.reading`), and a
-count of items by how probable they are. So it is known which codes hold the k most probable items, and only these are
-put in order.
+A query is compared with every distinct code: one short sum of products each, all exact (see `codes.reading`). The best
+k codes so far give a bound; every one of them holds an item, so that codes beyond the last bound hold none of the k
+most probable items.
 """
 
 import weakref
 from collections.abc import Callable
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -17,63 +18,104 @@ from gphash.compiled import jit
 from gphash.index import buckets as bucketing
 from gphash.index.buckets import Words
 
-BINS = 4096  # of probabilities
+BLOCK = 1024  # codes that are compared together
 
-_tables: dict[tuple[int, int], tuple[Any, Any, NDArray[np.float32]]] = {}
+_tables: dict[tuple[Any, ...], tuple[Any, NDArray[np.float32]]] = {}
+_making = Lock()
 
 
 def table(likeness: Similarity, codes: Words, n_bits: int) -> NDArray[np.float32]:
-    """P(class | code) of distinct codes, [u, c]; float32 holds multiples of 2⁻²⁴ exactly."""
-    key = id(likeness.weights), id(codes)
-    kept = _tables.get(key)
-    if kept is None or kept[0]() is not likeness.weights or kept[1]() is not codes:
-        read = likeness.read(bucketing.to_packed(codes, n_bits)).astype(np.float32)
-        first, second = (weakref.ref(owner, lambda _: _tables.pop(key, None)) for owner in (likeness.weights, codes))
-        kept = _tables[key] = (first, second, read)
-    return kept[2]
+    """P(class | code) of distinct codes, [c, u]; float32 holds multiples of 2⁻²⁴ exactly."""
+    owners = likeness.weights, likeness.bias, codes
+    key = (likeness.exclusive, *map(id, owners))
+    with _making:
+        kept = _tables.get(key)
+        if kept is None or any(there() is not owner for there, owner in zip(kept[0], owners, strict=True)):
+            read = np.ascontiguousarray(likeness.read(bucketing.to_packed(codes, n_bits)).T, np.float32)
+            kept = [weakref.ref(owner, lambda _: _tables.pop(key, None)) for owner in owners], read
+            _tables[key] = kept
+    return kept[1]
 
 
-def searcher(
-    likeness: Similarity, queries: NDArray[Any], n_bits: int, items: Callable[..., Any]
-) -> Callable[..., None]:
-    """A function that searches a part for some rows of the queries, and fills ids and probabilities.
-
-    `items` gives the items of chosen codes, and their costs, in order.
-    """
+def searcher(likeness: Similarity, queries: NDArray[Any], n_bits: int) -> Callable[..., None]:
+    """A function that searches a part for some rows of the queries, and fills ids and probabilities."""
     asked = rounded(queries)
 
     def search(arrays: Any, rows: slice, k: int, ids: Any, scores: Any) -> None:
-        codes, starts, _, _, counts, _, _ = arrays
-        read, sizes = table(likeness, codes, n_bits), counts if len(counts) else np.diff(starts.astype(np.int64))
-        unlike = np.empty(len(read))
+        codes, starts, numbers, kept, counts, _, _ = arrays
+        read = table(likeness, codes, n_bits)
+        unlike = np.empty(len(codes))
         for query, own_ids, own_scores in zip(asked[rows], ids, scores, strict=True):
-            last = _compare(read, query, likeness.exclusive, sizes, k, unlike)
-            chosen = np.flatnonzero((unlike < last) & (sizes > 0))
-            found, costs = items(arrays, chosen, unlike)
-            own_ids[:], own_scores[:] = found[:k], 1 - costs[:k]
+            told = np.flatnonzero(query)
+            last = _compare(read, told, query[told], likeness.exclusive, counts, k, unlike)
+            chosen = np.flatnonzero(unlike <= last)
+            if len(counts):
+                chosen = chosen[counts[chosen] > 0]
+            # Ids ascend in a bucket, so that of each only the first k matter.
+            places, costs = _first(chosen, starts, len(numbers), kept, unlike, k)
+            order = np.lexsort((numbers[places], costs))[:k]
+            own_ids[:], own_scores[:] = numbers[places[order]], 1 - costs[order]
 
     return search
 
 
 @jit
-def _compare(read: Any, query: Any, exclusive: Any, sizes: Any, k: Any, unlike: Any) -> Any:
-    """1 − P(similar) of every code, and a bound that at least k items are below."""
-    n_below = np.zeros(BINS, np.int64)
-    for i in range(len(read)):
-        if exclusive:
-            total = 0.0
-            for c in range(len(query)):
-                total += np.float64(read[i, c]) * query[c]
-            away = max(1.0 - total, 0.0)
-        else:
-            away = 1.0
-            for c in range(len(query)):
-                away *= 1.0 - np.float64(read[i, c]) * query[c]
-        unlike[i] = away
-        n_below[int(min(away * BINS, BINS - 1.0))] += sizes[i]
-    n_items = np.int64(0)
-    for b in range(BINS):
-        n_items += n_below[b]
-        if n_items >= k:
-            return (b + 1) / BINS if b + 1 < BINS else np.inf
-    return np.inf
+def _compare(read: Any, told: Any, query: Any, exclusive: Any, counts: Any, k: Any, unlike: Any) -> Any:
+    """1 − P(similar) of every code, for classes that the query may have, and the k-th least among codes with items."""
+    best = np.full(k, np.inf)  # a heap, the largest first
+    room = np.empty(BLOCK)
+    for start in range(0, len(unlike), BLOCK):
+        n = min(BLOCK, len(unlike) - start)
+        for i in range(n):
+            room[i] = 1.0
+        for c in range(len(told)):
+            row, weight = read[told[c]], query[c]
+            if exclusive:
+                for i in range(n):
+                    room[i] -= np.float64(row[start + i]) * weight
+            else:
+                for i in range(n):
+                    room[i] *= 1.0 - np.float64(row[start + i]) * weight
+        for i in range(n):
+            away = max(room[i], 0.0)
+            unlike[start + i] = away
+            if away < best[0] and (len(counts) == 0 or counts[start + i] > 0):
+                _replace_largest(best, away)
+    return best[0]
+
+
+@jit
+def _replace_largest(heap: Any, value: Any) -> None:
+    """Put a smaller value in the place of the largest."""
+    place = 0
+    while True:
+        child = 2 * place + 1
+        if child >= len(heap):
+            break
+        if child + 1 < len(heap) and heap[child + 1] > heap[child]:
+            child += 1
+        if heap[child] <= value:
+            break
+        heap[place] = heap[child]
+        place = child
+    heap[place] = value
+
+
+@jit
+def _first(chosen: Any, starts: Any, n_items: Any, kept: Any, unlike: Any, k: Any) -> Any:
+    """Places of the first k items of chosen codes that count, and their costs."""
+    total = np.int64(0)
+    for code in chosen:
+        total += max(min(np.int64(starts[code + 1]) - np.int64(starts[code]), k), 0)
+    places, costs = np.empty(total, np.int64), np.empty(total)
+    n = np.int64(0)
+    for code in chosen:
+        found = np.int64(0)
+        for place in range(np.int64(starts[code]), min(np.int64(starts[code + 1]), n_items)):
+            if found == k:
+                break
+            if len(kept) == 0 or kept[place]:
+                places[n], costs[n] = place, unlike[code]
+                n += 1
+                found += 1
+    return places[:n], costs[:n]

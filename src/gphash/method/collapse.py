@@ -9,6 +9,7 @@ from gphash.arrays import Floats
 from gphash.supervision.similarity import Signatures, Supervision
 
 CROWD = 0.5  # of the rows, at least, has a code that too many share
+FEWEST = 100  # rows; fewer say nothing about codes of classes
 ENOUGH = 0.75  # of the codes that classes or tags should have
 EXCESS = 2  # times the share that the largest class or tag explains
 
@@ -28,6 +29,7 @@ def remark(tally: CodeCounts, supervision: Supervision, n_bits: int) -> str | No
     n_words = len(np.unique(commonest(tally), axis=0)) if classes else len(words)
     sizes = np.bincount(word.reshape(-1), tally.counts)
     n_kinds, largest, remedy = _expected(supervision)
+    n_kinds = min(n_kinds, len(np.unique(tally.masks))) if classes else n_kinds
     # As many as random codes would have: with few bits, some of them meet.
     n_codes = 2.0 ** min(n_bits, 60)
     wanted = round(-n_codes * np.expm1(n_kinds * np.log1p(-1 / n_codes)))
@@ -35,7 +37,7 @@ def remark(tally: CodeCounts, supervision: Supervision, n_bits: int) -> str | No
     n_different = len(np.unique(bits ^ bits[:1], axis=1).T) - bool((bits == bits[:1]).all(axis=0).any())
     possible = min(n_bits, 2.0 ** (n_kinds - 1) - 1) if n_kinds < n_bits else n_bits
     crowd = sizes.max() / sizes.sum()
-    if n_words < ENOUGH * wanted:
+    if n_words < ENOUGH * wanted and sizes.sum() >= FEWEST:
         found = f"the training rows have {n_words} different codes for {n_kinds:.0f} tags"
         if classes:
             found = f"the commonest codes of {n_kinds:.0f} classes are only {n_words} different ones"

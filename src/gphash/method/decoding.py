@@ -50,8 +50,8 @@ def truth(some: Signatures, whole: Signatures) -> NDArray[np.bool_]:
     if whole.exact:
         names = np.unique(whole.masks[whole.known, 0])
         return np.asarray(some.masks[:, :1] == names)
-    own, everyone = (np.unpackbits(rows.masks.view(np.uint8), axis=1) for rows in (some, whole[whole.known]))
-    return np.asarray(own[:, everyone.any(axis=0)] == 1)
+    own = np.unpackbits(some.masks.view(np.uint8), axis=1)
+    return np.asarray(own[:, similarity.tags_there(whole[whole.known])] == 1)
 
 
 def learn(
@@ -76,9 +76,8 @@ def learn(
     own = answers.shape[1] == told.shape[1]  # whether every class has an answer of its own
     found = read_out(answers, told, exclusive, weights, executor, own)
     logits = answers @ found.weights + found.bias
-    taught, judged = (slice(0, words.JUDGED), slice(words.JUDGED, 2 * words.JUDGED))
-    if len(answers) < 2 * words.JUDGED:
-        judged = taught
+    n = min(words.JUDGED, len(answers) // 2)
+    taught, judged = slice(0, n), slice(n, 2 * n)
     alike = [wanted(signatures[part]) for part in (taught, judged)]
 
     def quantiser(seed: int) -> tuple[float, Floats, Floats]:
@@ -98,7 +97,9 @@ def learn(
     classifier = HashFunction(machine.scaling, machine.kernel, machine.Z, column, found.bias)
     margins = posteriors.powers(logits, exclusive, power) @ directions + offset
     signs = np.where(margins >= 0, 1, -1).astype(np.int8)
-    reading = read_out(signs.astype(np.float64), told, exclusive, occurrence(signatures, whole), executor)
+    # Of rows that directions were searched for, codes tell more than of others.
+    given = signs[n:].astype(np.float64), told[n:], exclusive, occurrence(signatures[n:], whole)
+    reading = read_out(*given, executor).rounded()
     function = PosteriorFunction(classifier, exclusive, power, directions, offset, _shift(whole), reading)
     return function, signs[np.argsort(order)]
 
@@ -134,8 +135,9 @@ def occurrence(signatures: Signatures, whole: Signatures) -> Floats:
     """The same, so that together they are like all rows however classes are weighed, [s]."""
     if whole.shares is None:
         return importance(signatures, whole)
-    numbers = signatures.masks[:, 0].astype(np.int64)
-    weights = whole.shares[numbers] / np.bincount(numbers)[numbers]
+    numbers, own = signatures.masks[:, 0].astype(np.int64), signatures.row_weights
+    own = np.ones(len(numbers)) if own is None else own
+    weights = own * (whole.shares[numbers] / np.bincount(numbers, own)[numbers])
     return np.asarray(weights / weights.mean())
 
 

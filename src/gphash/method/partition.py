@@ -54,6 +54,7 @@ class RowSource(NamedTuple):
     scaling: Scaling
     prior: Prior
     answers: Signs | None = None  # of all rows of the table to fixed questions, [n, q]; None if codes are sampled
+    coarse: bool = True  # whether fewer inducing inputs go first
 
     def problem(self, table: Floats, seed: int, spill: Spill | None) -> Problem:
         """All row blocks, with everything that stays the same; Phi is written to the spill file, if there is one."""
@@ -71,7 +72,9 @@ class RowSource(NamedTuple):
         blocks = self.partition.blocks
         if self.answers is not None:
             fixed = [self.answers[rows] for rows in blocks]
-            return inference.init_fixed(problem, fixed, self.prior.power, self.executor)
+            if self.coarse:
+                return inference.init_fixed(problem, fixed, self.prior.power, self.executor)
+            return inference.init(problem, fixed, self.executor)._replace(frozen=True)
         assert start is not None
         function = start.function
         pieces = self._pieces(range(len(blocks)))

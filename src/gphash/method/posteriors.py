@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 
 from gphash import schema
 from gphash.arrays import Floats
+from gphash.codes import reading
 from gphash.codes.packing import MOST_BITS
 from gphash.codes.reading import Similarity, log_posteriors
 from gphash.method import hashing
@@ -68,6 +69,10 @@ class Reading(NamedTuple):
 
     weights: Floats  # [q, c]
     bias: Floats  # [c]
+
+    def rounded(self) -> "Reading":
+        """The same, so that sums of weights are exact."""
+        return Reading(*(reading.rounded(part, reading.WEIGHT_UNIT) for part in self))
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,7 +177,7 @@ class PosteriorFunction:
         parts = {name: array for name, array in arrays.items() if name in _MACHINE}
         classifier = HashFunction.assemble(meta, {**parts, "offset": arrays["bias"]})
         own = arrays["directions"], arrays["offset"], arrays["shift"]
-        reading = Reading(arrays["code_weights"], arrays["code_bias"]) if reads else None
+        reading = Reading(arrays["code_weights"], arrays["code_bias"]).rounded() if reads else None
         return cls(classifier, meta["exclusive"], meta["power"], *own, reading)
 
 

@@ -134,7 +134,7 @@ def smoothest(candidates: list[Kernel], scores: list[float], weights: Floats | N
     """
     slack = 0.0
     if weights is not None:
-        slack = SPREAD * (np.sqrt((weights**2).sum()) / weights.sum() - len(weights) ** -0.5)
+        slack = SPREAD * max(np.sqrt((weights**2).sum()) / weights.sum() - len(weights) ** -0.5, 0.0)
     near = [kernel for kernel, score in zip(candidates, scores, strict=True) if score >= max(scores) - slack]
     return min(near, key=lambda kernel: kernel.signal_scale / kernel.length_scale)
 

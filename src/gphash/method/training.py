@@ -110,8 +110,7 @@ def train(
     is handed a checkpoint when all is chosen, when the first codes are there, and after every sweep; `resumed` is one
     to go on from. `codes` gives the codes of a lost block, by its number, as they were kept at some sweep, or None.
     """
-    clock = _Clock()
-    keep = keep or (lambda _: None)
+    clock, keep = _Clock(), keep or (lambda _: None)
     parts, answers = layout(supervision, settings), _answers(supervision, settings)
     if resumed is None:
         choose = partial(_choose, table, supervision, answers, settings, parts, executor, clock)
@@ -122,7 +121,8 @@ def train(
     here, all_here = ArrayTable(central), np.arange(len(central))
     apart = [here.select(all_here[rows]) for rows in row_blocks(len(central), settings.block_size)]
     prior = priors.build(chosen.kernel, chosen.Z, settings.power)
-    source = RowSource(table, supervision, executor, parts, apart, chosen.scaling, prior, answers)
+    given = answers, settings.solver == "shared"
+    source = RowSource(table, supervision, executor, parts, apart, chosen.scaling, prior, *given)
     fits = len(parts.order) * len(chosen.Z) * 4 <= settings.memory_limit
     storage: AbstractContextManager[Spill | None] = nullcontext() if fits else Spill()
     with storage as spill:
@@ -133,7 +133,7 @@ def train(
         if state is None:
             state = _persist(lambda: source.first_state(source.mended(problem), start))
             keep(Checkpoint(chosen, start, state, [*sweeps]))
-            clock.lap("first codes")
+            clock.lap("first codes" if answers is None else "coarse model")
 
         def note(state: State, sweep: Sweep) -> None:
             sweeps.append(sweep)

@@ -32,6 +32,7 @@ from gphash.supervision.similarity import Signatures
 DRAWS = 200  # of Hadamard words
 JUDGED = 3000  # rows whose retrieval is looked at
 PROPOSALS = 1200  # changes of a column that are tried
+ALIKE = 0.99  # correlation of two bits from which one of them tells nothing
 REDRAWS = 100  # of a column that repeats another
 REDRAWN = 0.1  # share of proposals that draw a direction anew; others change one entry, or two,
 MOVING_TWO = 0.4
@@ -199,10 +200,10 @@ def _proposal(column: Floats, generator: np.random.Generator) -> Floats:
 
 
 def _is_taken(signs: Signs, bit: int, column: Signs) -> bool:
-    """Whether another bit of the rows, [s, m], is this one already, or its opposite, or it never changes."""
+    """Whether another bit of the rows, [s, m], is next to this one already, or its opposite, or it hardly changes."""
     agreement = np.abs(column.astype(np.float32) @ signs.astype(np.float32))
-    agreement[bit] = 0
-    return bool((agreement == len(column)).any() or np.abs(column.sum(dtype=np.int64)) == len(column))
+    agreement[bit] = np.abs(column.sum(dtype=np.int64))
+    return bool((agreement >= ALIKE * len(column)).any())
 
 
 class Tally:

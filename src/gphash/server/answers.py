@@ -19,7 +19,6 @@ from gphash.collection.records import Hit, Item, Picture, Query, UnknownItemErro
 from gphash.collection.rows import SAID, Key, KnownKeyError, Row, Value
 from gphash.container import FormatError
 from gphash.data import pictures
-from gphash.index.rankings import RANKINGS
 from gphash.server import questions
 from gphash.server.failures import Refusal, wrong
 from gphash.server.questions import EncodeForm, EncodeJson, ItemForm, ItemJson, RankingName, SearchForm, SearchJson
@@ -179,7 +178,7 @@ def search(
     hits = _search(collection, query, question, question.k)
     sought = time.perf_counter()
     timed(sought - encoded)
-    whole = np.issubdtype(RANKINGS[question.ranking].dtype, np.integer)
+    whole = question.ranking != "expected"
     found = [hit._asdict() | {"distance": int(hit.distance) if whole else round(hit.distance, DIGITS)} for hit in hits]
     for one in found:
         one["probability"] = _rounded(one["probability"])
@@ -285,7 +284,8 @@ def _ties(collection: Collection, query: Query, question: SearchForm, hits: list
     if hits and len(hits) == question.k < most:
         hits = _search(collection, query, question, most)
     last = hits[question.k - 1 : question.k] or hits[-1:]
-    return sum(hit.distance == last[0].distance for hit in hits) if last else 0
+    by = "probability" if question.ranking == "similarity" else "distance"
+    return sum(getattr(hit, by) == getattr(last[0], by) for hit in hits) if last else 0
 
 
 def _features(

@@ -335,6 +335,7 @@ def _is_quick(collection: Collection, question: SearchJson) -> bool:
     to find out: that could take longer than the search.
     """
     filtered = question.label is not None or question.where is not None or question.ties
+    filtered |= question.ranking == "similarity"  # which looks at all codes
     by_code = question.key is not None and not filtered and collection.descriptor is None
     here = not collection.writable and isinstance(collection.index, HammingIndex)
     return by_code and here and index_search.scanner.compiled

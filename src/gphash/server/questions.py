@@ -89,8 +89,8 @@ class SearchForm(BaseModel):
     k: PlainInt = Field(10, ge=1, le=2**31 - 1, description="how many neighbours")
     ranking: RankingName = "hamming"
     radius: PlainInt | None = Field(None, ge=0, le=2**31 - 1, description="only items within this Hamming distance")
-    min_probability: float | None = Field(None, gt=0, lt=1, description="only items that are so probably similar")
-    precision: float | None = Field(None, gt=0, lt=1, description="only as many as are so probably similar in the mean")
+    min_probability: float | None = Field(None, ge=0, le=1, description="only items that are so probably similar")
+    precision: float | None = Field(None, ge=0, le=1, description="only as many as are so probably similar in the mean")
     label: LabelName | None = Field(None, description="only items of this class or with this tag")
     where: LongText | None = Field(None, description="only items for which this condition on their columns holds")
     params: Annotated[Cells, BeforeValidator(_from_text), IN_JSON] = []

@@ -111,7 +111,8 @@ def warm(collection: Collection) -> None:
         return
     query = collection.query(key=collection.random_key())
     known = {"code": True, "probabilities": query.probabilities is not None}
-    known["classes"] = collection.model.similarity_ is not None
+    # A database has to hand over all codes for it.
+    known["classes"] = collection.model.similarity_ is not None and isinstance(collection.index, HammingIndex)
     for name, ranking in RANKINGS.items():
         if known[ranking.needs]:
             collection.search(query, 1, ranking=name)

@@ -252,6 +252,11 @@ def _masses(given: Signatures, weights: Floats) -> Floats | None:
     return np.sqrt(np.bincount(given.masks[some, 0].astype(np.int64), weights[some], len(given.classes)))
 
 
+def tags_there(signatures: Signatures) -> Indices:
+    """Numbers of the tags that some row has, ascending, [c]."""
+    return np.flatnonzero(np.unpackbits(signatures.masks.view(np.uint8), axis=1).any(axis=0))
+
+
 def class_numbers(signatures: Signatures) -> Indices:
     """Numbers from 0 of the classes of labels, [n]."""
     return np.unique(signatures.masks[:, 0], return_inverse=True)[1].astype(np.int64)

@@ -558,8 +558,8 @@ function sayNone() {
 // ---- Hits
 
 const cards = () => [...grid.querySelectorAll("a.main")];
-const distanceOf = ({ distance }, ranking) =>
-  ranking === "similarity" ? percent(distance) : ranking === "expected" ? distance.toFixed(2) : count(distance, "bit");
+const distanceOf = ({ distance, probability }, ranking) =>
+  ranking === "similarity" ? percent(probability) : ranking === "expected" ? distance.toFixed(2) : count(distance, "bit");
 const far = (distance, ranking) => (ranking === "similarity" ? `similar with a probability of ${distance}` : `${distance} away`);
 
 /** Hits that share a distance stand together, as nothing tells which of them is nearer; others stand in their order. */
@@ -567,7 +567,8 @@ function sections(found) {
   const { hits, ranking, ties } = found;
   const runs = [];
   for (const hit of hits) {
-    if (runs.at(-1)?.[0].distance === hit.distance) runs.at(-1).push(hit);
+    const by = ranking === "similarity" ? "probability" : "distance";
+    if (runs.at(-1)?.[0][by] === hit[by]) runs.at(-1).push(hit);
     else runs.push([hit]);
   }
   const made = [];
@@ -617,7 +618,7 @@ function card(hit, all, { query, ranking }) {
   const mark = query.labels.length > 1 ? "other labels" : "other label";
   const shared = all > 1 && `shared by ${count(all, "item")}`;
   const likely = hit.probability !== null && `similar with a probability of ${percent(hit.probability)}`;
-  const away = ranking !== "similarity" && `distance ${distance}`;
+  const away = `distance ${ranking === "similarity" ? count(hit.distance, "bit") : distance}`;
   const spoken = [name, ...more, wrong && mark, away, likely, shared, differing(hit.bits, query)];
   const columns = columnsOf(hit.values).map(([column, value]) => `${column}: ${value}`);
   const link = make("a", {
