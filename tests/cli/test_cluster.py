@@ -132,8 +132,10 @@ def test_search_by_key_radius_and_expected_distance(indexed):
     ids, _ = index.search(index.codes_of([7]), 6)
     assert [one["key"] for one in found["neighbours"]] == [int(one) for one in ids[0] if one != 7][:5]
     assert found["neighbours"][0]["bits"] == found["query"]["bits"]
-    near = told("search", "blocks.gphash", "rows.npy", "-k", 2000, "--radius", 1, cwd=indexed)["results"][0]
-    assert {one["distance"] for one in near["neighbours"]} == {0.0, 1.0}
+    near = told("search", "blocks.gphash", "rows.npy", "-k", 2000, "--radius", 3, cwd=indexed)["results"][0]
+    ball = index.within(load(indexed / "near.gph").encode(X[:1].astype(np.float32)), 3)
+    assert [one["key"] for one in near["neighbours"]] == ball.ids.tolist()
+    assert [one["distance"] for one in near["neighbours"]] == ball.distances.tolist()
     only = told("search", "blocks.gphash", "rows.npy", "-k", 5, "--where", "label = ?", "--param", 3, cwd=indexed)
     assert {one["labels"][0] for found in only["results"] for one in found["neighbours"]} == {"3"}
     chances = load(indexed / "near.gph").bit_probabilities(X[:3].astype(np.float32))

@@ -272,7 +272,7 @@ def test_a_picture_may_come_by_hand(page, way):
 
 
 def test_the_ranking_changes_order_and_distances(page):
-    page.open("#key=11&k=60").shows("item 11")
+    page.open("#key=11&k=400").shows("item 11")
     by_hamming = page.found()
     assert re.fullmatch(r"\d+ bits, [<>]?\d+ %", page.text(".distance"))
     page.one("label[for=by-expected]").click()
