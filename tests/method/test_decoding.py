@@ -148,6 +148,22 @@ class TestReadOut:
         P, Q = (posteriors.powers(answers @ one.weights + one.bias, True, 1.0) for one in (found, expected))
         np.testing.assert_allclose(P, Q, atol=5e-3)
 
+    @pytest.mark.parametrize("exclusive", [True, False])
+    def test_codes_that_are_equal_are_one_row(self, exclusive):
+        generator = np.random.default_rng(5)
+        X = np.where(generator.random((400, 4)) < 0.5, -1.0, 1.0)
+        told = np.eye(3)[generator.integers(0, 3, 400)] if exclusive else (generator.random((400, 3)) < 0.3) * 1.0
+        weights = generator.random(400)
+        grouped, means, total = decoding._grouped(X, told, weights)
+        assert len(grouped) == 16
+        assert total.sum() == pytest.approx(weights.sum())
+        logits = generator.normal(size=(4, 3))
+        one, other = (
+            w @ posteriors.likelihood(rows @ logits, truth, exclusive)[0]
+            for rows, truth, w in ((X, told, weights), (grouped, means, total))
+        )
+        assert one == pytest.approx(other)
+
     def test_questions_about_groups_tell_classes_too(self):
         generator = np.random.default_rng(3)
         y = generator.integers(0, 20, 4000)
