@@ -29,6 +29,9 @@ from gphash.supervision.similarity import Signatures, Supervision
 SAMPLE = 2000
 INDUCING = 300
 SIGNAL_SCALES = (4.0, 8.0, 16.0)
+# Where a few rows count for much, smoother kernels are looked at as well: times the longest, and scales.
+LONGER, WEAKER = (1.4, 2.0), (1.0, 2.0)
+UNEVEN = 2.0  # times as many rows as would be as sure if they counted the same
 KERNEL_BITS = 64  # of the codes that the kernel is chosen by, at most
 # How far scores may be apart for a single row; of 0, ¼, ½ and 1, the best on Gaussian clusters that no table has.
 SPREAD = 1.0
@@ -105,8 +108,13 @@ def choose_kernel(
     Without codes, words are spelled, or for pairs a start is trained.
     """
     distance = kernels.median_distance(sample.X)
-    lengths = (length_scale,) if length_scale else tuple(distance * factor for factor in kind.LENGTH_SCALES)
-    signals = (signal_scale,) if signal_scale else SIGNAL_SCALES
+    factors: tuple[float, ...] = kind.LENGTH_SCALES
+    scales: tuple[float, ...] = SIGNAL_SCALES
+    weights = sample.supervision.row_weights
+    if weights is not None and len(weights) * np.square(weights).sum() > UNEVEN * weights.sum() ** 2:
+        factors, scales = (*factors, *(factors[-1] * times for times in LONGER)), (*WEAKER, *scales)
+    lengths = (length_scale,) if length_scale else tuple(distance * factor for factor in factors)
+    signals = (signal_scale,) if signal_scale else scales
     middle = kind(length_scale or distance, signal_scale or SIGNAL_SCALES[1])
     if length_scale and signal_scale:
         return middle
@@ -134,7 +142,8 @@ def smoothest(candidates: list[Kernel], scores: list[float], weights: Floats | N
     """
     slack = 0.0
     if weights is not None:
-        slack = SPREAD * max(np.sqrt((weights**2).sum()) / weights.sum() - len(weights) ** -0.5, 0.0)
+        spread = float(np.sqrt((weights**2).sum()) / weights.sum())
+        slack = SPREAD * max(spread - len(weights) ** -0.5, 0.0)  # not below for rounding
     near = [kernel for kernel, score in zip(candidates, scores, strict=True) if score >= max(scores) - slack]
     return min(near, key=lambda kernel: kernel.signal_scale / kernel.length_scale)
 
