@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gphash.codes import packing
-from gphash.codes.reading import UNIT, Similarity, rounded
+from gphash.codes.reading import UNIT, CodeReader, rounded
 
 M, C = 11, 5
 
 
-def likeness(exclusive, seed=0, n_classes=C):
+def reader(exclusive, seed=0, n_classes=C):
     generator = np.random.default_rng(seed)
-    return Similarity(generator.normal(size=(M, n_classes)), generator.normal(size=n_classes), exclusive)
+    return CodeReader(generator.normal(size=(M, n_classes)), generator.normal(size=n_classes), exclusive)
 
 
 def codes(n, seed=1):
@@ -42,7 +42,7 @@ def by_hand(one, classes, packed):
 
 @pytest.mark.parametrize("exclusive", [True, False])
 def test_it_is_the_sum_over_classes_or_the_chance_of_a_common_tag(exclusive):
-    one, packed, asked = likeness(exclusive), codes(20), beliefs(4, exclusive)
+    one, packed, asked = reader(exclusive), codes(20), beliefs(4, exclusive)
     found = one.compare(asked, one.read(packed))
     expected = [[by_hand(one, query, code) for code in packed] for query in asked]
     np.testing.assert_allclose(found, expected, atol=1e-6)
@@ -52,7 +52,7 @@ def test_it_is_the_sum_over_classes_or_the_chance_of_a_common_tag(exclusive):
 @given(st.integers(0, 2**32 - 1), st.booleans(), st.integers(1, 40))
 def test_it_does_not_depend_on_what_else_is_compared(seed, exclusive, n_classes):
     generator = np.random.default_rng(seed)
-    one, packed = likeness(exclusive, seed, n_classes), codes(17, seed)
+    one, packed = reader(exclusive, seed, n_classes), codes(17, seed)
     asked = generator.dirichlet(np.ones(n_classes), 3)
     together = one.compare(asked, one.read(packed))
     for row in range(3):
@@ -62,7 +62,7 @@ def test_it_does_not_depend_on_what_else_is_compared(seed, exclusive, n_classes)
 
 
 def test_probabilities_are_multiples_that_a_short_float_holds():
-    read = likeness(True).read(codes(50))
+    read = reader(True).read(codes(50))
     np.testing.assert_array_equal(read / UNIT, np.rint(read / UNIT))
     np.testing.assert_array_equal(read.astype(np.float32).astype(np.float64), read)
     np.testing.assert_array_equal(rounded(np.array([0.0, 1.0])), [0.0, 1.0])
@@ -80,4 +80,4 @@ def test_probabilities_are_multiples_that_a_short_float_holds():
 )
 def test_bad_beliefs_are_refused(given_, message):
     with pytest.raises(ValueError, match=message):
-        likeness(True).check(given_)
+        reader(True).check(given_)

@@ -90,8 +90,8 @@ def test_the_most_probably_similar_come_first(collection):
     chances = [hit.probability for hit in found]
     assert chances == sorted(chances, reverse=True)
     function = collection.model.function
-    likeness, packed = function.similarity(), np.stack([code_of(hit.bits) for hit in found])
-    np.testing.assert_array_equal(likeness.compare(query.classes[None], likeness.read(packed))[0], chances)
+    reader, packed = function.reader(), np.stack([code_of(hit.bits) for hit in found])
+    np.testing.assert_array_equal(reader.compare(query.classes[None], reader.read(packed))[0], chances)
     apart = np.bitwise_count(packed ^ query.code).sum(axis=1)
     assert [hit.distance for hit in found] == apart.tolist()
     # By another ranking, items are as probable.

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gphash.codes.reading import Similarity
+from gphash.codes.reading import CodeReader
 from gphash.evaluation import retrieval
 from gphash.evaluation.retrieval import Beliefs, Queries
 from gphash.supervision import similarity
@@ -304,12 +304,12 @@ def test_trust_is_that_of_a_loop_over_rows(leave_one_out, exclusive):
     marks = generator.integers(0, 3, 90) if exclusive else (generator.random((90, 3)) < 0.4).astype(int)
     marks = marks if exclusive else np.maximum(marks, np.eye(3, dtype=int)[generator.integers(0, 3, 90)])
     made = similarity.from_labels(marks) if exclusive else similarity.from_tags(marks)
-    likeness = Similarity(generator.normal(size=(6, 3)), generator.normal(size=3), exclusive)
+    reader = CodeReader(generator.normal(size=(6, 3)), generator.normal(size=3), exclusive)
     classes = generator.dirichlet(np.ones(3), 90)
     few = slice(0, 90 if leave_one_out else 30)
-    queries = Queries(packed[few], made[few], leave_one_out, beliefs=Beliefs(classes[few], likeness))
+    queries = Queries(packed[few], made[few], leave_one_out, beliefs=Beliefs(classes[few], reader))
     found = retrieval.trust(queries, retrieval.store(packed, made))
-    chances, alike = likeness.compare(classes[few], likeness.read(packed)), similarity.alike(made[few], made)
+    chances, alike = reader.compare(classes[few], reader.read(packed)), similarity.alike(made[few], made)
     precision, recall, error, pairs = [], [], np.zeros((20, 3)), 0
     for query in range(few.stop):
         others = [row for row in range(90) if not (leave_one_out and row == query)]

@@ -478,7 +478,7 @@ class TestPartialAndSkewed:
         for ask in (hasher.predict, hasher.predict_proba):
             with pytest.raises(ValueError, match="codes were sampled, or learned from pairs; fit labels or tags"):
                 ask(digits.X[:2])
-        assert hasher.similarity_ is None
+        assert hasher.reader_ is None
 
     def test_a_broad_tag_does_not_hide_narrow_ones(self):
         tags = np.concatenate([np.eye(10)[digits.y], (digits.y < 6)[:, None], (digits.y >= 6)[:, None]], axis=1)

@@ -9,19 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gphash.codes import packing
-from gphash.codes.reading import Similarity
+from gphash.codes.reading import CodeReader
 from gphash.index import similar
 from gphash.index.hamming_index import HammingIndex
 
 
-def likeness(exclusive, n_bits, n_classes, seed):
+def reader(exclusive, n_bits, n_classes, seed):
     generator = np.random.default_rng(seed)
-    return Similarity(generator.normal(size=(n_bits, n_classes)), generator.normal(size=n_classes), exclusive)
+    return CodeReader(generator.normal(size=(n_bits, n_classes)), generator.normal(size=n_classes), exclusive)
 
 
 def known(one):
     """A model that knows this of codes."""
-    return SimpleNamespace(fingerprint_="a", similarity_=one)
+    return SimpleNamespace(fingerprint_="a", reader_=one)
 
 
 def by_comparing(one, asked, packed, ids, k):
@@ -37,7 +37,7 @@ def by_comparing(one, asked, packed, ids, k):
 )
 def test_it_is_exact(seed, exclusive, n_bits, n_items, k):
     generator = np.random.default_rng(seed)
-    one = likeness(exclusive, n_bits, 4, seed)
+    one = reader(exclusive, n_bits, 4, seed)
     words = generator.random((8, n_bits)) < 0.5
     bits = words[generator.integers(0, 8, n_items)] ^ (generator.random((n_items, n_bits)) < 0.05)
     packed, ids = packing.pack(bits), generator.permutation(10 * n_items)[:n_items]
@@ -64,7 +64,7 @@ def test_it_is_exact(seed, exclusive, n_bits, n_items, k):
 
 
 def test_what_codes_say_is_kept_as_long_as_they_are():
-    one, generator = likeness(True, 8, 3, 0), np.random.default_rng(0)
+    one, generator = reader(True, 8, 3, 0), np.random.default_rng(0)
     index = HammingIndex.build(packing.pack(generator.random((50, 8)) < 0.5), n_bits=8)
     model, asked = known(one), np.full((1, 3), 1 / 3)
     gc.collect()
@@ -85,7 +85,7 @@ def test_it_needs_a_model_that_knows_classes_and_has_as_many_bits():
     with pytest.raises(ValueError, match="'similarity', but the model was not fitted to labels or tags"):
         index.search(asked, ranking="similarity", model=known(None))
     with pytest.raises(ValueError, match="model has 9 bits; the index has codes of 8"):
-        index.search(asked, ranking="similarity", model=known(likeness(True, 9, 3, 0)))
-    model = known(likeness(True, 8, 3, 0))
+        index.search(asked, ranking="similarity", model=known(reader(True, 9, 3, 0)))
+    model = known(reader(True, 8, 3, 0))
     with pytest.raises(ValueError, match="give the probabilities of classes"):
         index.search(np.zeros((1, 1), np.uint8), ranking="similarity", model=model)

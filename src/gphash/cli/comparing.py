@@ -135,6 +135,7 @@ def demo(folder: DemoOutput = Path("gphash-demo"), random_state: Seed = 0, n_job
     Learns 16 bits, measures them on rows never seen, indexes all digits, and ends with the command that opens the page.
     """
     from gphash.collection.collection import Collection
+    from gphash.index.rankings import RANKINGS
 
     model, report, place = folder / "digits.gph", folder / "report.json", folder / "digits.gphash"
     if outputs.folder(folder).exists():
@@ -152,7 +153,7 @@ def demo(folder: DemoOutput = Path("gphash-demo"), random_state: Seed = 0, n_job
     build(model, "digits", path=place, replace=True, n_jobs=n_jobs)
     with Collection.open(place) as collection:
         # The page's first search would compile what this one does.
-        for ranking in ("hamming", "expected", "similarity"):
+        for ranking in RANKINGS:
             collection.search(collection.query(key=0), ranking=ranking)
     # An environment that is not activated is named.
     called, found = Path(sys.argv[0]), shutil.which("gphash")

@@ -24,7 +24,7 @@ WEIGHT_UNIT = 2.0**-30
 READ = 1 << 16  # codes at a time
 
 
-class Similarity(NamedTuple):
+class CodeReader(NamedTuple):
     """Reads codes, and compares queries with them."""
 
     weights: Floats  # V, [m, c]

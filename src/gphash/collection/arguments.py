@@ -29,7 +29,7 @@ def check_promise(min_probability: Any, precision: Any, ranking: str, model: Mod
             continue
         if isinstance(given, bool) or not isinstance(given, int | float | np.floating) or not 0 <= given <= 1:
             raise ValueError(f"{name}={given!r}; give a number from 0 to 1.")
-        if model.similarity_ is None:
+        if model.reader_ is None:
             raise ValueError(f"{name}={given!r}, but {NO_CLASSES}; leave it out.")
     if precision is not None and ranking != "similarity":
         raise ValueError(f"precision={precision!r}, but ranking={ranking!r}; give ranking='similarity'.")
@@ -67,7 +67,7 @@ def queries(given: Any, ranking: str, collection: Any) -> list[Query]:
     if needs == "probabilities" and not model.has_probabilities:
         raise ValueError(f"ranking={ranking!r}, but {model.method} has no probabilities; give 'hamming'.")
     chances = model.bit_probabilities(rows) if needs == "probabilities" else [None] * len(rows)
-    classes = [None] * len(rows) if model.similarity_ is None else model.class_probabilities(rows)
+    classes = [None] * len(rows) if model.reader_ is None else model.class_probabilities(rows)
     parts = zip(model.encode(rows), chances, classes, strict=True)
     return [Query(code, chance, classes=known) for code, chance, known in parts]
 

@@ -243,7 +243,7 @@ class Collection:
         if not certainty:
             return Query(self.model.encode(rows)[0], None, model=self.model.fingerprint)
         packed, chances = self.encode(rows)
-        classes = None if self.model.similarity_ is None else self.model.class_probabilities(rows)[0]
+        classes = None if self.model.reader_ is None else self.model.class_probabilities(rows)[0]
         return Query(packed[0], None if chances is None else chances[0], (), None, self.model.fingerprint, classes)
 
     def _query_by_key(self, key: Key, certainty: bool) -> Query:
@@ -335,7 +335,7 @@ class Collection:
                     raise KeyError(number)
                 if query.key is None or item.key != query.key:
                     hits.append(Hit(*item, cost, is_relevant(query.labels, row)))
-            answer.append(judged(self.model.similarity_, query, hits[:k], ranking))
+            answer.append(judged(self.model.reader_, query, hits[:k], ranking))
         return answer
 
     def items(self, keys: Iterable[Key]) -> list[Item]:

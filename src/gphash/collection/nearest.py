@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from gphash.codes.reading import Similarity
+from gphash.codes.reading import CodeReader
 from gphash.collection.records import Hit, Query, code_of
 from gphash.index.backends import Index
 from gphash.index.rankings import HAMMING, Ranking, Similar
@@ -45,20 +45,20 @@ def _within(
 
 def _asked(query: Query, by: Ranking) -> Any:
     """What a ranking needs of a query."""
-    if isinstance(by, Similar) and by.likeness is not None:
-        return query.believed(by.likeness)
+    if isinstance(by, Similar) and by.reader is not None:
+        return query.believed(by.reader)
     return query.code if by.needs == "code" else query.probabilities
 
 
-def judged(likeness: Similarity | None, query: Query, hits: list[Hit], by: Ranking) -> list[Hit]:
+def judged(reader: CodeReader | None, query: Query, hits: list[Hit], by: Ranking) -> list[Hit]:
     """The same with the probabilities that they are similar to the query, if the model knows any.
 
     What was ranked by them has Hamming distances beside them.
     """
-    if likeness is None or not hits:
+    if reader is None or not hits:
         return hits
     codes = np.stack([code_of(hit.bits) for hit in hits])
-    chances = likeness.compare(query.believed(likeness)[None], likeness.read(codes))[0].tolist()
+    chances = reader.compare(query.believed(reader)[None], reader.read(codes))[0].tolist()
     hits = [hit._replace(probability=chance) for hit, chance in zip(hits, chances, strict=True)]
     if by.needs == "classes":
         apart = np.bitwise_count(codes ^ query.code).sum(axis=1, dtype=np.int64).tolist()

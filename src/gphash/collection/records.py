@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from gphash.arrays import Floats
 from gphash.codes import packing
-from gphash.codes.reading import Similarity
+from gphash.codes.reading import CodeReader
 from gphash.collection.rows import Key, Row, Value
 
 
@@ -34,9 +34,9 @@ class Query(NamedTuple):
     model: str | None = None
     classes: Floats | None = None
 
-    def believed(self, likeness: Similarity) -> Floats:
+    def believed(self, reader: CodeReader) -> Floats:
         """P(class) or P(tag), [c]; of a code alone, what that says."""
-        return likeness.read(self.code[None])[0] if self.classes is None else self.classes
+        return reader.read(self.code[None])[0] if self.classes is None else self.classes
 
 
 class Item(NamedTuple):

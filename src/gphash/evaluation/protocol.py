@@ -236,9 +236,9 @@ def measure(
             )
         unsure = asked._replace(probabilities=chances)
         found["expected"] = _means(retrieval.measure(unsure, database, bits.shape[1], depths=depths), depths)
-        reader: Any = hasher
-        if getattr(reader, "similarity_", None) is not None:
-            knowing = asked._replace(beliefs=Beliefs(reader.predict_proba(queries.X), reader.similarity_))
+        teller: Any = hasher
+        if getattr(teller, "reader_", None) is not None:
+            knowing = asked._replace(beliefs=Beliefs(teller.predict_proba(queries.X), teller.reader_))
             similar = retrieval.measure(knowing, database, bits.shape[1], depths=depths)
             found["similarity"] = _means(similar, depths) | retrieval.trust(knowing, database)
         if np.ndim(np.asarray(queries.y)) == 1 and (train is not None or hasattr(hasher, "class_codes_")):

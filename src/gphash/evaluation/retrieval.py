@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from gphash.arrays import Floats
 from gphash.codes import packing
-from gphash.codes.reading import Similarity
+from gphash.codes.reading import CodeReader
 from gphash.compiled import alike_pair, jit, popcount
 from gphash.evaluation import diagnostics
 from gphash.evaluation.metrics import METRICS, harmonic_numbers, mean, rank
@@ -47,7 +47,7 @@ class Beliefs(NamedTuple):
     """What queries know of their classes or tags, [q, c], and what compares that with codes."""
 
     classes: Floats
-    similarity: Similarity
+    reader: CodeReader
 
 
 class Queries(NamedTuple):
@@ -106,7 +106,7 @@ def measure(
     """
     n_codes, chances, beliefs = len(database.packed), queries.probabilities, queries.beliefs
     by_distance = chances is None and beliefs is None
-    read = None if beliefs is None else beliefs.similarity.read(database.packed)
+    read = None if beliefs is None else beliefs.reader.read(database.packed)
     if not by_distance and n_codes >= 1 << INDEX_BITS:
         most = f"it must have fewer than {1 << INDEX_BITS:,} to be ranked by probabilities."
         raise ValueError(f"the database has {n_codes:,} distinct codes; {most}")
@@ -125,7 +125,7 @@ def measure(
             _hamming_ties(*asked, sizes, hits)
         else:
             if beliefs is not None and read is not None:
-                unlike = 2.0**DISTANCE_BITS * (1 - beliefs.similarity.compare(beliefs.classes[rows], read))
+                unlike = 2.0**DISTANCE_BITS * (1 - beliefs.reader.compare(beliefs.classes[rows], read))
                 sizes[:] = (np.rint(unlike).astype(np.int64) << INDEX_BITS) | np.arange(n_codes)
             elif chances is not None:
                 _keys(_byte_tables(chances[rows]), database.packed, 2.0**DISTANCE_BITS / n_bits, sizes)
@@ -150,12 +150,12 @@ def trust(queries: Queries, database: Database) -> dict[str, Any]:
     together have this share of the sum of all probabilities.
     """
     assert queries.beliefs is not None
-    (classes, likeness), own, n_codes = queries.beliefs, queries.signatures, len(database.packed)
-    read, counts = likeness.read(database.packed), np.add.reduceat(database.counts, database.offsets[:-1])
+    (classes, reader), own, n_codes = queries.beliefs, queries.signatures, len(database.packed)
+    read, counts = reader.read(database.packed), np.add.reduceat(database.counts, database.offsets[:-1])
     number = {code.tobytes(): place for place, code in enumerate(database.packed)} if queries.leave_one_out else {}
 
     def looked(rows: slice) -> tuple[Floats, Floats]:
-        chances = likeness.compare(classes[rows], read)
+        chances = reader.compare(classes[rows], read)
         alike = similarity.alike(own[rows], database.signatures) * database.counts
         hits, sizes = np.add.reduceat(alike, database.offsets[:-1], axis=1), np.tile(counts, (len(chances), 1))
         if queries.leave_one_out:

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from gphash import arrays, container, schema
 from gphash.arrays import Floats
 from gphash.codes import packing
-from gphash.codes.reading import Similarity
+from gphash.codes.reading import CodeReader
 from gphash.data.descriptors.descriptor import Descriptor
 from gphash.registry import Registry
 from gphash.schema import Rule, Text
@@ -109,15 +109,15 @@ class Model(NamedTuple):
         return chances
 
     @property
-    def similarity_(self) -> Similarity | None:
+    def reader_(self) -> CodeReader | None:
         """What tells how probable it is that rows and codes are similar; None if the method does not know."""
-        likeness = getattr(self.function, "similarity", None)
-        return likeness() if likeness is not None and self.has_probabilities else None
+        reader = getattr(self.function, "reader", None)
+        return reader() if reader is not None and self.has_probabilities else None
 
     def class_probabilities(self, X: ArrayLike) -> Floats:
         """P(class), or P(tag), of rows [n, d], [n, c]."""
         function: Any = self.function
-        if self.similarity_ is None:
+        if self.reader_ is None:
             raise ValueError(f"the model's method, {self.method}, gives no probabilities of classes.")
         chances: Floats = function.classes(self.check_rows(X), self.n_jobs)
         return chances

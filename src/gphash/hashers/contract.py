@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, fields
 from typing import Any, ClassVar, Self
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -38,6 +39,9 @@ REMARKS: Mapping[str, Rule] = {
     "descriptor": Maybe(Named()),
 }
 """What a file remarks about any model."""
+
+
+_fingerprints: WeakKeyDictionary[Function, str] = WeakKeyDictionary()  # a search asks for it every time
 
 
 @dataclass(eq=False, repr=False)
@@ -182,7 +186,10 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     def fingerprint_(self) -> str:
         """SHA-256 of the hash function: models with the same fingerprint compute the same codes and probabilities."""
         check_is_fitted(self, "hash_function_")
-        return container.fingerprint(KIND, *models.content(self.hash_function_))
+        function = self.hash_function_
+        if function not in _fingerprints:
+            _fingerprints[function] = container.fingerprint(KIND, *models.content(function))
+        return _fingerprints[function]
 
     def save(
         self, path: str | os.PathLike[str], origin: dict[str, Any] | None = None, descriptor: Descriptor | None = None

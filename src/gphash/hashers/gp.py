@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from gphash.arrays import Floats
 from gphash.codes import packing
-from gphash.codes.reading import Similarity
+from gphash.codes.reading import CodeReader
 from gphash.data import blocks
 from gphash.data.blocks import ArrayTable, FolderTable, Table
 from gphash.execution.local import BlocksLostError, LocalExecutor
@@ -276,22 +276,22 @@ class GPHasher(Hasher):
 
         Similar is to have the same class, or to share a tag. Of an item nothing is known but its code.
         """
-        read = self._posterior().similarity()
+        read = self._posterior().reader()
         return read.compare(self.predict_proba(X), read.read(packing.check_packed(packed, self.hash_function_.n_bits)))
 
     @property
     def class_names_(self) -> list[Any] | None:
         """The classes as a file keeps them; None if JSON has no such names, for tags, pairs and sampled codes."""
-        if not hasattr(self, "classes_") or self.similarity_ is None:
+        if not hasattr(self, "classes_") or self.reader_ is None:
             return None
         names = self.classes_.tolist()
         return names if all(isinstance(name, bool | int | float | str) for name in names) else None
 
     @property
-    def similarity_(self) -> Similarity | None:
+    def reader_(self) -> CodeReader | None:
         """What reads codes, and compares rows with them; None if codes were sampled."""
         check_is_fitted(self, "hash_function_")
-        return self.hash_function_.similarity() if isinstance(self.hash_function_, PosteriorFunction) else None
+        return self.hash_function_.reader() if isinstance(self.hash_function_, PosteriorFunction) else None
 
     def _posterior(self) -> PosteriorFunction:
         """The hash function, if it knows classes or tags."""

@@ -146,10 +146,10 @@ class Index(ABC):
         checks.whole("k", k, 0)
         by = by.of(model)
         if isinstance(by, Similar):
-            assert by.likeness is not None
-            if len(by.likeness.weights) != self.n_bits:
-                raise ValueError(f"model has {len(by.likeness.weights)} bits; the index has codes of {self.n_bits}.")
-            asked: NDArray[Any] = by.likeness.check(queries)
+            assert by.reader is not None
+            if len(by.reader.weights) != self.n_bits:
+                raise ValueError(f"model has {len(by.reader.weights)} bits; the index has codes of {self.n_bits}.")
+            asked: NDArray[Any] = by.reader.check(queries)
         elif by.needs == "probabilities":
             asked = checks.probabilities(queries, self.n_bits)
         else:

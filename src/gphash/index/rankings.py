@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gphash.arrays import Floats
 from gphash.codes import packing
-from gphash.codes.reading import Similarity
+from gphash.codes.reading import CodeReader
 from gphash.registry import Registry
 
 UNIT = 2.0**-40
@@ -98,14 +98,14 @@ class Similar(Ranking):
 
     needs, title, unit, descending = "classes", "P(similar)", "probability", True
 
-    def __init__(self, likeness: Similarity | None = None) -> None:
-        self.likeness = likeness
+    def __init__(self, reader: CodeReader | None = None) -> None:
+        self.reader = reader
 
     def of(self, model: Any) -> "Similar":
         """The same for codes of a certain model."""
-        if self.likeness is not None:
+        if self.reader is not None:
             return self
-        found = getattr(model, "similarity_", None)
+        found = getattr(model, "reader_", None)
         if found is None:
             if model is None or isinstance(model, str):
                 raise ValueError(
@@ -116,8 +116,8 @@ class Similar(Ranking):
 
     def scores(self, query: NDArray[Any], packed: NDArray[np.uint8], n_bits: int) -> NDArray[Any]:
         """Probabilities."""
-        assert self.likeness is not None
-        return np.asarray(self.likeness.compare(query[None], self.likeness.read(packed))[0])
+        assert self.reader is not None
+        return np.asarray(self.reader.compare(query[None], self.reader.read(packed))[0])
 
 
 HAMMING, EXPECTED, SIMILAR = Hamming(), Expected(), Similar()

@@ -132,10 +132,10 @@ def _way(ranking: Ranking, pieces: list[Piece], queries: NDArray[Any], n_bits: i
 
         return by_cost
 
-    if isinstance(ranking, Similar) and ranking.likeness is not None:
+    if isinstance(ranking, Similar) and ranking.reader is not None:
         from gphash.index import similar
 
-        return similar.searcher(ranking.likeness, queries, n_bits)
+        return similar.searcher(ranking.reader, queries, n_bits)
 
     def by_score(arrays: Any, rows: slice, k: int, ids: Any, scores: Any) -> None:
         packed = bucketing.to_packed(arrays[0], n_bits)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gphash.codes.reading import Similarity, rounded
+from gphash.codes.reading import CodeReader, rounded
 from gphash.compiled import jit
 from gphash.index import buckets as bucketing
 from gphash.index.buckets import Words
@@ -24,30 +24,30 @@ _tables: dict[tuple[Any, ...], tuple[Any, NDArray[np.float32]]] = {}
 _making = Lock()
 
 
-def table(likeness: Similarity, codes: Words, n_bits: int) -> NDArray[np.float32]:
+def table(reader: CodeReader, codes: Words, n_bits: int) -> NDArray[np.float32]:
     """P(class | code) of distinct codes, [c, u]; float32 holds multiples of 2⁻²⁴ exactly."""
-    owners = likeness.weights, likeness.bias, codes
-    key = (likeness.exclusive, *map(id, owners))
+    owners = reader.weights, reader.bias, codes
+    key = (reader.exclusive, *map(id, owners))
     with _making:
         kept = _tables.get(key)
         if kept is None or any(there() is not owner for there, owner in zip(kept[0], owners, strict=True)):
-            read = np.ascontiguousarray(likeness.read(bucketing.to_packed(codes, n_bits)).T, np.float32)
+            read = np.ascontiguousarray(reader.read(bucketing.to_packed(codes, n_bits)).T, np.float32)
             kept = [weakref.ref(owner, lambda _: _tables.pop(key, None)) for owner in owners], read
             _tables[key] = kept
     return kept[1]
 
 
-def searcher(likeness: Similarity, queries: NDArray[Any], n_bits: int) -> Callable[..., None]:
+def searcher(reader: CodeReader, queries: NDArray[Any], n_bits: int) -> Callable[..., None]:
     """A function that searches a part for some rows of the queries, and fills ids and probabilities."""
     asked = rounded(queries)
 
     def search(arrays: Any, rows: slice, k: int, ids: Any, scores: Any) -> None:
         codes, starts, numbers, kept, counts, _, _ = arrays
-        read = table(likeness, codes, n_bits)
+        read = table(reader, codes, n_bits)
         unlike = np.empty(len(codes))
         for query, own_ids, own_scores in zip(asked[rows], ids, scores, strict=True):
             told = np.flatnonzero(query)
-            last = _compare(read, told, query[told], likeness.exclusive, counts, k, unlike)
+            last = _compare(read, told, query[told], reader.exclusive, counts, k, unlike)
             chosen = np.flatnonzero(unlike <= last)
             if len(counts):
                 chosen = chosen[counts[chosen] > 0]

@@ -34,7 +34,7 @@ from gphash import schema
 from gphash.arrays import Floats
 from gphash.codes import reading
 from gphash.codes.packing import MOST_BITS
-from gphash.codes.reading import Similarity, log_posteriors
+from gphash.codes.reading import CodeReader, log_posteriors
 from gphash.method import hashing
 from gphash.method.hashing import HashFunction
 from gphash.method.kernels import Kernel
@@ -154,10 +154,10 @@ class PosteriorFunction:
         """P(class | x), or P(tag | x), [n, c]."""
         return np.exp(log_posteriors(self.classifier.means(X, n_jobs) + self.shift, self.exclusive))
 
-    def similarity(self) -> Similarity:
-        """How probable it is that rows are similar."""
+    def reader(self) -> CodeReader:
+        """What reads codes, and tells how probable it is that rows are similar."""
         assert self.reading is not None
-        return Similarity(self.reading.weights, self.reading.bias, self.exclusive)
+        return CodeReader(self.reading.weights, self.reading.bias, self.exclusive)
 
     def content(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """What a file keeps."""

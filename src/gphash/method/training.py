@@ -141,14 +141,14 @@ def train(
             if watch is not None:
                 watch(sweep)
 
-        state, (means, tally) = _sweep(source, problem, state, start, settings, note, codes)
+        state, outcome = _sweep(source, problem, state, start, settings, note, codes)
         clock.lap("sweeps")
-    assert state.factor is not None
-    machine = priors.hash_function(chosen.scaling, prior, state.mean, state.factor if means is None else None)
-    if means is None or not isinstance(supervision, Signatures):
-        ended: Ended = machine, tally, partial(source.codes, state.latents)
+    factor = state.factor if isinstance(outcome, CodeCounts) else None
+    machine = priors.hash_function(chosen.scaling, prior, state.mean, factor)
+    if isinstance(outcome, CodeCounts):
+        ended: Ended = machine, outcome, partial(source.codes, state.latents)
     else:
-        ended = _persist(partial(_read, means, machine, supervision, settings, parts, executor))
+        ended = _persist(partial(_read, outcome, machine, supervision, settings, parts, executor))
     function, tally, trained_codes = ended
     clock.lap("hash function")
     words = _words(function, tally) if supervision.form == "labels" else None
@@ -159,12 +159,13 @@ def train(
 def _read(
     means: Floats,
     machine: HashFunction,
-    supervision: Signatures,
+    supervision: Supervision,
     settings: Settings,
     parts: Partition,
     executor: Executor,
 ) -> Ended:
     """Bits from the answers to questions, how often codes would occur, and the codes that training rows should have."""
+    assert isinstance(supervision, Signatures)
     some = supervision[np.concatenate([parts.blocks[number] for number in _asked(parts)])]
     starts = selection.seeds(settings.seed, settings.n_starts)
     function, codes = decoding.learn(means, some, supervision, settings.n_bits, starts, machine, executor)
@@ -290,10 +291,10 @@ def _sweep(
     settings: Settings,
     note: Callable[[State, Sweep], None],
     codes: Callable[[int], Signs | None] | None,
-) -> tuple[State, tuple[Floats | None, CodeCounts]]:
+) -> tuple[State, Floats | CodeCounts]:
     """All sweeps, and what is lost on the way made again: the last state, and how often codes occur.
 
-    With fixed questions, leave-one-out answers come with it.
+    With fixed questions there are none; then leave-one-out answers come with the state, [s, q].
     """
     latest, losses, executor = state, 0, source.executor
 
@@ -308,10 +309,9 @@ def _sweep(
             problem, latest = source.recovered(problem, latest, start, codes)
             state = inference.run(problem, latest, schedule, executor, remember, settings.solver)
             state = inference.finish(problem, state, executor)
-            answered = None
-            if source.answers is not None:
-                answered = inference.left_out_means(problem, state, _asked(source.partition), executor)
-            return state, (answered, _tally(problem, state.latents, executor))
+            if source.answers is None:
+                return state, _tally(problem, state.latents, executor)
+            return state, inference.left_out_means(problem, state, _asked(source.partition), executor)
         except BlocksLostError as error:
             losses += 1
             if losses > MOST_LOSSES:

@@ -178,12 +178,12 @@ def seconds_left(times: Sequence[tuple[Cell, float]], cells: Iterable[Cell]) -> 
     """How long cells will take, from the times of others: of those that are most alike, in proportion to their bits."""
 
     def guess(cell: Cell) -> float:
-        def likeness(other: Cell) -> tuple[bool, bool, bool]:
+        def alike(other: Cell) -> tuple[bool, bool, bool]:
             same = other._replace(seed=0, n_bits=0) == cell._replace(seed=0, n_bits=0)
             return same, other.method == cell.method, other.data == cell.data
 
-        nearest = max(likeness(other) for other, _ in times)
-        rates = [seconds / other.n_bits for other, seconds in times if likeness(other) == nearest]
+        nearest = max(alike(other) for other, _ in times)
+        rates = [seconds / other.n_bits for other, seconds in times if alike(other) == nearest]
         return float(np.mean(rates)) * cell.n_bits
 
     return sum(map(guess, cells)) if times else None

@@ -101,7 +101,7 @@ def summary(collection: Collection, settings: ServiceSettings) -> bytes:
             "n_features": collection.model.n_features,
             "method": collection.model.method,
             "probabilities": collection.model.has_probabilities,
-            "similarity": collection.model.similarity_ is not None,
+            "similarity": collection.model.reader_ is not None,
             "pictures": collection.has_pictures,
             "upload": collection.descriptor is not None,
             "labels": bool(classes),
@@ -330,7 +330,7 @@ def _check_options(collection: Collection, query: Query, options: SearchForm, se
     if options.ranking == "expected" and query.probabilities is None:
         message = "expected needs bit probabilities, which the method, or the item's stored code, does not have."
         raise wrong(f"ranking: {message}", "ranking")
-    if options.ranking == "similarity" and collection.model.similarity_ is None:
+    if options.ranking == "similarity" and collection.model.reader_ is None:
         raise wrong("ranking: the model does not know classes or tags, which similarity needs.", "ranking")
 
 

@@ -112,7 +112,7 @@ def warm(collection: Collection) -> None:
     query = collection.query(key=collection.random_key())
     known = {"code": True, "probabilities": query.probabilities is not None}
     # A database has to hand over all codes for it.
-    known["classes"] = collection.model.similarity_ is not None and isinstance(collection.index, HammingIndex)
+    known["classes"] = collection.model.reader_ is not None and isinstance(collection.index, HammingIndex)
     for name, ranking in RANKINGS.items():
         if known[ranking.needs]:
             collection.search(query, 1, ranking=name)
