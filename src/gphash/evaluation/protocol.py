@@ -101,6 +101,7 @@ def run(
     protocol: str = "held-out",
     stored: Split | None = None,
     radius: int = 2,
+    read: Callable[[Any, Callable[[], Any], Split, int], Any] | None = None,
 ) -> dict[str, Any]:
     """Train one method with one seed and report on it.
 
@@ -120,6 +121,8 @@ def run(
         Rows to search among; None for those that the protocol says.
     radius
         Of the Hamming ball.
+    read
+        Gives a method that reads no codes something that does: see `hashers.cross_fitting.read`.
     """
     _check_data(data)
     if stored is not None and protocol != "held-out":
@@ -130,7 +133,10 @@ def run(
     hasher.fit(given.train.X, given.train.y)
     seconds = time.perf_counter() - began
     among = given.stored if stored is None else stored
-    made = judge(hasher, given.test, data, stored=among, radius=radius, train=given.train)
+    teller: Any = hasher
+    if read is not None and getattr(teller, "reader_", None) is None:
+        teller = read(hasher, lambda: make(seed), given.train, seed)
+    made = judge(hasher, given.test, data, stored=among, radius=radius, train=given.train, teller=teller)
     if given.unseen:
         made["protocol"] |= {"name": f"unseen classes: {made['protocol']['name']}", "unseen_classes": [*given.unseen]}
     made["protocol"]["seed"], made["method"]["training_seconds"] = seed, seconds
@@ -145,11 +151,15 @@ def judge(
     stored: Split | None = None,
     radius: int = 2,
     train: Split | None = None,
+    teller: Any = None,
 ) -> dict[str, Any]:
-    """Report on a method that is trained already, as `run` does; None if the rows that it has seen are not known."""
+    """Report on a method that is trained already, as `run` does; None if the rows that it has seen are not known.
+
+    The teller reads codes, and tells classes; None is the method itself.
+    """
     _check_data(data)
     test, stored = _labelled(test), None if stored is None else _labelled(stored)
-    results = measure(hasher, test, stored, train, radius)
+    results = measure(hasher, test, stored, train, radius, teller)
     kept = test if stored is None else stored
     # Rows that training has seen inflate the figures of supervised methods.
     seen = None if train is None else _count_shared(kept, train)
@@ -207,7 +217,12 @@ def summarise(reports: Iterable[dict[str, Any]]) -> dict[str, dict[str, float | 
 
 
 def measure(
-    hasher: Encoder, queries: Split, stored: Split | None = None, train: Split | None = None, radius: int = 2
+    hasher: Encoder,
+    queries: Split,
+    stored: Split | None = None,
+    train: Split | None = None,
+    radius: int = 2,
+    teller: Any = None,
 ) -> dict[str, Any]:
     """The figures of a trained method that searches for queries among stored rows, or among the other queries if None.
 
@@ -236,13 +251,13 @@ def measure(
             )
         unsure = asked._replace(probabilities=chances)
         found["expected"] = _means(retrieval.measure(unsure, database, bits.shape[1], depths=depths), depths)
-        teller: Any = hasher
-        if getattr(teller, "reader_", None) is not None:
-            knowing = asked._replace(beliefs=Beliefs(teller.predict_proba(queries.X), teller.reader_))
-            similar = retrieval.measure(knowing, database, bits.shape[1], depths=depths)
-            found["similarity"] = _means(similar, depths) | retrieval.trust(knowing, database)
         if np.ndim(np.asarray(queries.y)) == 1 and (train is not None or hasattr(hasher, "class_codes_")):
             found |= _calibration(hasher, chances, np.asarray(queries.y), train)
+    teller = hasher if teller is None else teller
+    if getattr(teller, "reader_", None) is not None:
+        knowing = asked._replace(beliefs=Beliefs(teller.predict_proba(queries.X), teller.reader_))
+        similar = retrieval.measure(knowing, database, bits.shape[1], depths=depths)
+        found["similarity"] = _means(similar, depths) | retrieval.trust(knowing, database)
     return {**found, "codes": diagnostics.describe_codes(bits)}
 
 

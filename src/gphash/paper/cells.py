@@ -18,7 +18,7 @@ import numpy as np
 
 from gphash.data.dataset import Dataset, Split
 from gphash.evaluation import protocol, report
-from gphash.hashers import methods
+from gphash.hashers import cross_fitting, methods
 from gphash.hashers.contract import Hasher
 from gphash.supervision import targets
 from gphash.version import __version__
@@ -164,7 +164,8 @@ def measure(cell: Cell, dataset: Dataset) -> dict[str, Any]:
     searched = Split(test.X[: cell.n_test], test.y[: cell.n_test])  # type: ignore[index]
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
-        made = protocol.run(lambda seed: make(cell), own, searched, about, seed=cell.seed, protocol=cell.protocol)
+        how: dict[str, Any] = {"seed": cell.seed, "protocol": cell.protocol, "read": cross_fitting.read}
+        made = protocol.run(lambda seed: make(cell), own, searched, about, **how)
     said = sorted({str(warning.message) for warning in warned})
     return {**made, "cell": report.plain(cell._asdict()), "warnings": said}
 

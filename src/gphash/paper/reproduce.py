@@ -32,8 +32,9 @@ COLUMNS = (
     "training, s", "paper", "µs a query", "paper", "seeds",
 )  # fmt: skip
 TAGGED = {"nuswide", "coco_sift500"}
-SHORT = {"mAP": table.MAP, "precision, radius 2": table.WITHIN_RADIUS}
+SHORT = {"mAP": table.MAP, "precision, radius 2": table.WITHIN_RADIUS, "mAP by P(similar)": table.SIMILARITY_MAP}
 MEASURES = {"mAP by Hamming distance": table.MAP, "precision within radius 2": table.WITHIN_RADIUS}
+READ = {**MEASURES, "mAP by P(similar)": table.SIMILARITY_MAP}
 
 Found = Mapping[Cell, dict[str, Any]]
 Picture = Callable[[str, Callable[[], Any]], str | None]
@@ -235,7 +236,7 @@ def _by_data(groups: Groups) -> dict[str, Groups]:
 def _lead(groups: Groups, scale: Scale, picture: Picture) -> Iterator[Section]:
     told, tables = [f"One seed: {', '.join(published.ONE_SEED)}."], []
     for title, part in _by_data(groups).items():
-        places = [(what, placings(part, *place)) for what, place in MEASURES.items()]
+        places = [(what, placings(part, *place)) for what, place in READ.items()]
         told += [f"{title}, {what}: {text}" for what, text in places if text]
         sides = {what: table.by_bits(what, part, *place) for what, place in SHORT.items()}
         tables.append(table.beside(title, sides))
