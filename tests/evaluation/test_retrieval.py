@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gphash.codes.reading import CodeReader
 from gphash.evaluation import retrieval
-from gphash.evaluation.retrieval import Beliefs, Queries
+from gphash.evaluation.retrieval import Queries
 from gphash.supervision import similarity
 from tests import reference
 
@@ -293,43 +292,3 @@ def test_more_distinct_codes_than_a_sort_key_holds_are_refused(monkeypatch):
     case = make(0, 30, 2, 20)
     with pytest.raises(ValueError, match="20 distinct codes; it must have fewer than 4"):
         case.by_expected()
-
-
-@pytest.mark.parametrize("leave_one_out", [True, False])
-@pytest.mark.parametrize("exclusive", [True, False])
-def test_trust_is_that_of_a_loop_over_rows(leave_one_out, exclusive):
-    generator = np.random.default_rng(0)
-    bits = np.random.default_rng(1).random((4, 6))[generator.integers(0, 4, 90)] < generator.random((90, 6))
-    packed = np.packbits(bits, axis=1)
-    marks = generator.integers(0, 3, 90) if exclusive else (generator.random((90, 3)) < 0.4).astype(int)
-    marks = marks if exclusive else np.maximum(marks, np.eye(3, dtype=int)[generator.integers(0, 3, 90)])
-    made = similarity.from_labels(marks) if exclusive else similarity.from_tags(marks)
-    reader = CodeReader(generator.normal(size=(6, 3)), generator.normal(size=3), exclusive)
-    classes = generator.dirichlet(np.ones(3), 90)
-    few = slice(0, 90 if leave_one_out else 30)
-    queries = Queries(packed[few], made[few], leave_one_out, beliefs=Beliefs(classes[few], reader))
-    found = retrieval.trust(queries, retrieval.store(packed, made))
-    chances, alike = reader.compare(classes[few], reader.read(packed)), similarity.alike(made[few], made)
-    precision, recall, error, pairs = [], [], np.zeros((20, 3)), 0
-    for query in range(few.stop):
-        others = [row for row in range(90) if not (leave_one_out and row == query)]
-        order = sorted(others, key=lambda row: -chances[query, row])
-        believed = np.cumsum([chances[query, row] for row in order])
-        n = int((believed / np.arange(1, len(order) + 1) >= 0.5 - 1e-9).sum())
-        # Rows of one code are as good as each other: in expectation over their order.
-        worth = [np.mean([alike[query, o] for o in others if (packed[o] == packed[row]).all()]) for row in order]
-        precision.append(np.mean(worth[:n]) if n else np.nan)
-        end = int((believed < 0.5 * believed[-1] - 1e-9).sum())
-        last = chances[query, order[end]]
-        inside = [row for row in order if chances[query, row] >= last]
-        total = sum(alike[query, row] for row in order)
-        recall.append(sum(alike[query, row] for row in inside) / total if total else np.nan)
-        for row in others:
-            error[min(int(20 * chances[query, row]), 19)] += 1, chances[query, row], alike[query, row]
-            pairs += 1
-    promises = found["promises"]
-    assert promises["precision_0.5"] == pytest.approx(np.nanmean(precision), abs=1e-9)
-    assert promises["answered_0.5"] == pytest.approx(np.isfinite(precision).mean())
-    assert promises["recall_0.5"] == pytest.approx(np.nanmean(recall), abs=1e-9)
-    expected = np.abs(error[:, 1] - error[:, 2]).sum() / pairs
-    assert found["calibration"]["calibration_error"] == pytest.approx(expected, abs=1e-9)

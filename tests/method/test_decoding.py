@@ -194,7 +194,7 @@ class TestLearn:
     def learn(n_bits=8, seeds=(0,), executor=None):
         y, answers, _ = gaussian_answers(600, np.full(5, 0.2), spread=0.5)
         labels = similarity.from_labels(y)
-        function, _ = decoding.learn(answers, labels, labels, n_bits, seeds, machine(5), executor or SerialExecutor())
+        function = decoding.learn(answers, labels, labels, n_bits, seeds, machine(5), executor or SerialExecutor())[0]
         return function, labels, y, answers
 
     def test_logits_are_those_of_the_read_out_of_what_the_machine_answers(self):

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
+from gphash.codes import trust
+from gphash.codes.trust import Trust
 from gphash.method import posteriors
 from gphash.method.hashing import HashFunction, Uncertainty
 from gphash.method.kernels import Matern32, SquaredExponential
@@ -35,10 +37,11 @@ def function(exclusive=True, kernel=SquaredExponential, uncertain=False, calibra
     )
     directions = generator.normal(size=(C, M))
     reading = Reading(generator.normal(size=(M, C)), generator.normal(size=C)).rounded() if calibrated else None
-    offset = -directions.mean(axis=0) / 2
-    return PosteriorFunction(
-        classifier, exclusive, 0.5 if exclusive else 1.0, directions, offset, generator.normal(size=C), reading
-    )
+    offset, levels = -directions.mean(axis=0) / 2, np.array(trust.LEVELS)
+    known = [np.sort(generator.random(50)) for _ in range(2)]
+    trusted = Trust(*known, np.sort(generator.exponential(size=50)), levels, levels[::-1].copy(), np.full(1, 0.2))
+    own = directions, offset, generator.normal(size=C), reading, trusted if calibrated else None
+    return PosteriorFunction(classifier, exclusive, 0.5 if exclusive else 1.0, *own)
 
 
 ALL = pytest.mark.parametrize("exclusive", [True, False])

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from gphash.arrays import Floats
 from gphash.data.dataset import Split
-from gphash.evaluation import diagnostics, report, retrieval
+from gphash.evaluation import diagnostics, promises, report, retrieval
 from gphash.evaluation.metrics import mean
 from gphash.evaluation.retrieval import Beliefs, Queries
 from gphash.supervision import targets
@@ -257,7 +257,9 @@ def measure(
     if getattr(teller, "reader_", None) is not None:
         knowing = asked._replace(beliefs=Beliefs(teller.predict_proba(queries.X), teller.reader_))
         similar = retrieval.measure(knowing, database, bits.shape[1], depths=depths)
-        found["similarity"] = _means(similar, depths) | retrieval.trust(knowing, database)
+        found["similarity"] = _means(similar, depths) | promises.judge(
+            knowing, database, getattr(teller, "trust_", None)
+        )
     return {**found, "codes": diagnostics.describe_codes(bits)}
 
 

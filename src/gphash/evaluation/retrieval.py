@@ -7,7 +7,7 @@ Blocks of queries run side by side.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,15 +16,12 @@ from gphash.arrays import Floats
 from gphash.codes import packing
 from gphash.codes.reading import CodeReader
 from gphash.compiled import alike_pair, jit, popcount
-from gphash.evaluation import diagnostics
 from gphash.evaluation.metrics import METRICS, harmonic_numbers, mean, rank
 from gphash.execution.local import LocalExecutor, row_blocks
-from gphash.supervision import similarity
 from gphash.supervision.similarity import Signatures
 
 QUERIES = 256  # per block, fewer if what is known of all codes would take more than BLOCK_BYTES
 BLOCK_BYTES = 1 << 23
-PROMISED = (0.5, 0.8, 0.9, 0.95)  # precision, or recall
 # Of a sort key: number of a code, and expected distance as a share of the bits, or how improbable it is to be similar.
 INDEX_BITS, DISTANCE_BITS = 24, 38
 
@@ -139,74 +136,6 @@ def measure(
     with LocalExecutor(n_jobs) as executor:
         parts = list(executor.collect(measured, row_blocks(len(words), block)))
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-
-
-def trust(queries: Queries, database: Database) -> dict[str, Any]:
-    """Whether queries and stored rows are as often similar as P(similar) says, and whether cuts by it keep a promise.
-
-    The calibration is that of `diagnostics.calibration`. With `precision` promised, a query is answered by the most
-    probable rows as long as their mean probability is that high; told are the precision that answers have in the mean,
-    and the share of queries that have an answer. With `recall` promised, it is answered by the most probable rows that
-    together have this share of the sum of all probabilities.
-    """
-    assert queries.beliefs is not None
-    (classes, reader), own, n_codes = queries.beliefs, queries.signatures, len(database.packed)
-    read, counts = reader.read(database.packed), np.add.reduceat(database.counts, database.offsets[:-1])
-    number = {code.tobytes(): place for place, code in enumerate(database.packed)} if queries.leave_one_out else {}
-
-    def looked(rows: slice) -> tuple[Floats, Floats]:
-        chances = reader.compare(classes[rows], read)
-        alike = similarity.alike(own[rows], database.signatures) * database.counts
-        hits, sizes = np.add.reduceat(alike, database.offsets[:-1], axis=1), np.tile(counts, (len(chances), 1))
-        if queries.leave_one_out:
-            places = [number[code.tobytes()] for code in queries.packed[rows]]
-            for query, place in enumerate(places):
-                mine = own[rows][query : query + 1]
-                sizes[query, place] -= 1
-                hits[query, place] -= int(similarity.alike(mine, mine)[0, 0])
-        shares = np.divide(hits, sizes, out=np.zeros(hits.shape), where=sizes > 0)
-        return diagnostics.binned(chances, shares, sizes), _kept(chances, hits, sizes)
-
-    block = int(np.clip(BLOCK_BYTES // (8 * max(n_codes, len(database.counts))), 1, QUERIES))
-    with LocalExecutor(-1) as executor:
-        parts = list(executor.collect(looked, row_blocks(len(own.masks), block)))
-    sums, kept = np.sum([part[0] for part in parts], axis=0), np.concatenate([part[1] for part in parts])
-    names = [f"{kind}_{share}" for kind in ("precision", "recall") for share in PROMISED]
-    means = {name: mean(column) for name, column in zip(names, kept.T, strict=True)}
-    answered = np.isfinite(kept[:, : len(PROMISED)]).mean(axis=0).tolist()
-    shares = {f"answered_{share}": found for share, found in zip(PROMISED, answered, strict=True)}
-    return {"calibration": diagnostics.calibration(*sums), "promises": means | shares}
-
-
-def _kept(chances: NDArray[Any], hits: NDArray[Any], sizes: NDArray[Any]) -> Floats:
-    """Precision, then recall, of every query at every cut, [q, 2 p]; NaN where nothing is answered, or to be found.
-
-    Every code has a probability, [q, u], and so many hits among its rows. A cut for precision may go through a code:
-    of its rows, any is as good as another.
-    """
-    order = np.argsort(-chances, axis=1, kind="stable")
-    chances, hits, sizes = (np.take_along_axis(part, order, 1) for part in (chances, hits, sizes))
-    believed, found, retrieved = (np.cumsum(part, axis=1) for part in (chances * sizes, hits, sizes))
-    rows, last, columns = np.arange(len(chances)), chances.shape[1] - 1, []
-    for share in PROMISED:
-        # Codes that are wholly within; each adds believed − share × retrieved, first gains and then losses.
-        surplus = believed - share * retrieved
-        whole = (np.maximum.accumulate(surplus < -1e-9, axis=1) == 0).sum(axis=1)
-        before = np.maximum(whole - 1, 0)
-        taken, right = (np.where(whole > 0, part[rows, before], 0) for part in (retrieved, found))
-        spare = np.where(whole > 0, surplus[rows, before], 0.0)
-        following = np.minimum(whole, last)
-        lack = share - chances[rows, following]
-        more = np.floor(np.divide(spare, lack, out=np.zeros_like(spare), where=lack > 0) + 1e-9)
-        more = np.where(whole <= last, np.minimum(more, sizes[rows, following]), 0)
-        rate = hits[rows, following] / np.maximum(sizes[rows, following], 1)
-        total = taken + more
-        columns.append(np.divide(right + more * rate, total, out=np.full(len(rows), np.nan), where=total > 0))
-    for share in PROMISED:
-        end = np.minimum((believed < share * believed[:, -1:] - 1e-9).sum(axis=1), last)
-        every = found[:, -1].astype(np.float64)
-        columns.append(np.divide(found[rows, end], every, out=np.full(len(rows), np.nan), where=every > 0))
-    return np.stack(columns, axis=1)
 
 
 def _byte_tables(probabilities: Floats) -> Floats:

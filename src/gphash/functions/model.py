@@ -15,6 +15,7 @@ from gphash import arrays, container, schema
 from gphash.arrays import Floats
 from gphash.codes import packing
 from gphash.codes.reading import CodeReader
+from gphash.codes.trust import Trust
 from gphash.data.descriptors.descriptor import Descriptor
 from gphash.registry import Registry
 from gphash.schema import Rule, Text
@@ -113,6 +114,12 @@ class Model(NamedTuple):
         """What tells how probable it is that rows and codes are similar; None if the method does not know."""
         reader = getattr(self.function, "reader", None)
         return reader() if reader is not None and self.has_probabilities else None
+
+    @property
+    def trust_(self) -> Trust | None:
+        """What may be promised of answers; None if the method does not know."""
+        trust: Trust | None = getattr(self.function, "trust", None)
+        return trust
 
     def class_probabilities(self, X: ArrayLike) -> Floats:
         """P(class), or P(tag), of rows [n, d], [n, c]."""

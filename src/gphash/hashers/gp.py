@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from gphash.arrays import Floats
 from gphash.codes import packing
 from gphash.codes.reading import CodeReader
+from gphash.codes.trust import Trust
 from gphash.data import blocks
 from gphash.data.blocks import ArrayTable, FolderTable, Table
 from gphash.execution.local import BlocksLostError, LocalExecutor
@@ -278,6 +279,19 @@ class GPHasher(Hasher):
         """
         read = self._posterior().reader()
         return read.compare(self.predict_proba(X), read.read(packing.check_packed(packed, self.hash_function_.n_bits)))
+
+    def familiarity(self, X: ArrayLike) -> Floats:
+        """How much rows resemble those of training, above 0 and up to 1, [n].
+
+        It is the share of training rows that are at least as far from the others, and as unsure of their classes. So of
+        rows like these, at most 5 % have a familiarity of .05 or less, and of other kinds of things many more.
+        """
+        return self._posterior().look(validation.features(self, X, reset=False), self.n_jobs).familiarity
+
+    @property
+    def trust_(self) -> Trust | None:
+        """What may be promised of answers; None for pairs and sampled codes."""
+        return self.hash_function_.trust if isinstance(self.hash_function_, PosteriorFunction) else None
 
     @property
     def class_names_(self) -> list[Any] | None:

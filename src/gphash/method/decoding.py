@@ -12,7 +12,7 @@ logits are w A: encoding costs no more.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +54,15 @@ def truth(some: Signatures, whole: Signatures) -> NDArray[np.bool_]:
     return np.asarray(own[:, similarity.tags_there(whole[whole.known])] == 1)
 
 
+class Learned(NamedTuple):
+    """A hash function, and what it makes of the rows asked if each is left out."""
+
+    function: PosteriorFunction
+    codes: Signs  # [s, m]
+    classes: Floats  # P(class) or P(tag), [s, c]
+    fresh: NDArray[np.bool_]  # rows that directions were not searched for, [s]
+
+
 def learn(
     answers: Floats,
     signatures: Signatures,
@@ -62,8 +71,8 @@ def learn(
     seeds: Sequence[int],
     machine: HashFunction,
     executor: Executor,
-) -> tuple[PosteriorFunction, Signs]:
-    """The hash function from leave-one-out answers of some rows, [s, q], and the codes that they give them, [s, m].
+) -> Learned:
+    """The hash function from leave-one-out answers of some rows, [s, q], and what it makes of these rows.
 
     The machine answers for new rows. `signatures` are of the rows asked, and `whole` of all: what is rare among those
     is as probable as it is among all.
@@ -101,7 +110,8 @@ def learn(
     given = signs[n:].astype(np.float64), told[n:], exclusive, occurrence(signatures[n:], whole)
     reading = read_out(*given, executor).rounded()
     function = PosteriorFunction(classifier, exclusive, power, directions, offset, _shift(whole), reading)
-    return function, signs[np.argsort(order)]
+    back = np.argsort(order)
+    return Learned(function, signs[back], function.believe(logits)[back], back >= n)
 
 
 def _shift(whole: Signatures) -> Floats:

@@ -94,7 +94,17 @@ class HashFunction:
 
     def means(self, X: Floats, n_jobs: int | None = 1) -> Floats:
         """The same to float32's precision: `doubt` says where that does not tell the sign."""
-        return _by_tiles(lambda rows: _mean(self, rows)[:1], X, n_jobs)[0]
+        return self.look(X, n_jobs)[0]
+
+    def look(self, X: Floats, n_jobs: int | None = 1) -> tuple[Floats, Floats]:
+        """These means, and how near the nearest inducing input is, as a correlation, [n]."""
+
+        def seen(rows: Floats) -> tuple[Floats, Floats]:
+            mean, K = _mean(self, rows)
+            return mean, K.max(axis=1) / self.kernel.diagonal
+
+        mean, nearness = _by_tiles(seen, X, n_jobs)
+        return mean, nearness
 
     @property
     def has_probabilities(self) -> bool:

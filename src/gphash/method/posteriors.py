@@ -32,9 +32,10 @@ from numpy.typing import NDArray
 
 from gphash import schema
 from gphash.arrays import Floats
-from gphash.codes import reading
+from gphash.codes import reading, trust
 from gphash.codes.packing import MOST_BITS
 from gphash.codes.reading import CodeReader, log_posteriors
+from gphash.codes.trust import Trust
 from gphash.method import hashing
 from gphash.method.hashing import HashFunction
 from gphash.method.kernels import Kernel
@@ -60,8 +61,17 @@ SCHEMA = Schema(
 """What a file holds of quantised posteriors."""
 
 _CODES = {"code_weights": Array("<f8", ("bits", "classes")), "code_bias": Array("<f8", ("classes",))}
-READING = SCHEMA._replace(arrays={**SCHEMA.arrays, **_CODES})
+READING = SCHEMA._replace(arrays={**SCHEMA.arrays, **_CODES, **trust.ARRAYS}, sides={**SCHEMA.sides, **trust.SIDES})
 """The same if it can read codes."""
+
+
+class Seen(NamedTuple):
+    """All that is known of rows, from one look at them."""
+
+    margins: Floats  # [n, m]
+    chances: Floats  # P(bit = 1), [n, m]
+    classes: Floats  # P(class | x), or P(tag | x), [n, c]
+    familiarity: Floats  # [n]
 
 
 class Reading(NamedTuple):
@@ -86,6 +96,7 @@ class PosteriorFunction:
     offset: Floats  # t, [m]
     shift: Floats  # s, [c]
     reading: Reading | None = None  # V and v, of codes; None if probabilities of classes are not calibrated
+    trust: Trust | None = None  # what may be promised; None without a reading
 
     def __repr__(self) -> str:
         c, m = self.directions.shape
@@ -124,7 +135,10 @@ class PosteriorFunction:
 
     def margins(self, X: Floats, n_jobs: int | None = 1) -> Floats:
         """How far on the 1 side every bit of every row is, [n, m]; zero where only rounding could tell the side."""
-        means, reach = self.classifier.means(X, n_jobs), np.abs(self.directions)
+        return self._margins(X, self.classifier.means(X, n_jobs))
+
+    def _margins(self, X: Floats, means: Floats) -> Floats:
+        reach = np.abs(self.directions)
         # A soft-max changes by at most twice what logits do, all classes together.
         slack = 2 * self.power * float(self.classifier.doubt.max())
         q = powers(means, self.exclusive, self.power)
@@ -140,7 +154,9 @@ class PosteriorFunction:
 
     def probabilities(self, X: Floats, n_jobs: int | None = 1) -> Floats:
         """P(bit = 1) of the row's true code, [n, m]."""
-        p = self.classes(X, n_jobs)
+        return self._chances(self.classes(X, n_jobs))
+
+    def _chances(self, p: Floats) -> Floats:
         if self.exclusive:
             chance: Floats = p @ self.words
         else:
@@ -152,7 +168,19 @@ class PosteriorFunction:
 
     def classes(self, X: Floats, n_jobs: int | None = 1) -> Floats:
         """P(class | x), or P(tag | x), [n, c]."""
-        return np.exp(log_posteriors(self.classifier.means(X, n_jobs) + self.shift, self.exclusive))
+        return self.believe(self.classifier.means(X, n_jobs))
+
+    def believe(self, logits: Floats) -> Floats:
+        """The same from logits of classes as they were weighed in training."""
+        return np.exp(log_posteriors(logits + self.shift, self.exclusive))
+
+    def look(self, X: Floats, n_jobs: int | None = 1) -> Seen:
+        """Everything about rows."""
+        assert self.trust is not None
+        means, nearness = self.classifier.look(X, n_jobs)
+        p = self.believe(means)
+        familiarity = self.trust.familiarity(nearness, sureness(p, self.exclusive))
+        return Seen(self._margins(X, means), self._chances(p), p, familiarity)
 
     def reader(self) -> CodeReader:
         """What reads codes, and tells how probable it is that rows are similar."""
@@ -166,6 +194,8 @@ class PosteriorFunction:
         own |= {"directions": self.directions, "offset": self.offset}
         if self.reading is not None:
             own |= {"code_weights": self.reading.weights, "code_bias": self.reading.bias}
+        if self.trust is not None:
+            own |= self.trust._asdict()
         about = {"exclusive": self.exclusive, "power": self.power, "calibrated": self.reading is not None}
         return {**meta, **about}, {**arrays, **own}
 
@@ -178,7 +208,14 @@ class PosteriorFunction:
         classifier = HashFunction.assemble(meta, {**parts, "offset": arrays["bias"]})
         own = arrays["directions"], arrays["offset"], arrays["shift"]
         reading = Reading(arrays["code_weights"], arrays["code_bias"]).rounded() if reads else None
-        return cls(classifier, meta["exclusive"], meta["power"], *own, reading)
+        promised = Trust(**{name: arrays[name] for name in trust.ARRAYS}) if reads else None
+        return cls(classifier, meta["exclusive"], meta["power"], *own, reading, promised)
+
+
+def sureness(classes: Floats, exclusive: bool) -> Floats:
+    """How probably two rows with the same beliefs are similar, [n]."""
+    same = np.square(classes)
+    return np.asarray(same.sum(axis=1) if exclusive else 1 - np.prod(1 - same, axis=1))
 
 
 def likelihood(logits: Floats, truth: Floats, exclusive: bool) -> tuple[Floats, Floats]:

@@ -9,6 +9,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -19,7 +20,7 @@ from gphash.arrays import Floats, Signs
 from gphash.data.blocks import ArrayTable, Table
 from gphash.execution.local import BlocksLostError, Executor, row_blocks
 from gphash.execution.spill import Spill
-from gphash.method import collapse, decoding, gibbs, inducing, inference, metric, partition, selection
+from gphash.method import collapse, decoding, gibbs, inducing, inference, metric, partition, selection, trusting
 from gphash.method import prior as priors
 from gphash.method.collapse import CodeCounts
 from gphash.method.hashing import HashFunction
@@ -148,7 +149,7 @@ def train(
     if isinstance(outcome, CodeCounts):
         ended: Ended = machine, outcome, partial(source.codes, state.latents)
     else:
-        ended = _persist(partial(_read, outcome, machine, supervision, settings, parts, executor))
+        ended = _persist(partial(_read, outcome, machine, table, supervision, settings, parts, executor))
     function, tally, trained_codes = ended
     clock.lap("hash function")
     words = _words(function, tally) if supervision.form == "labels" else None
@@ -159,6 +160,7 @@ def train(
 def _read(
     means: Floats,
     machine: HashFunction,
+    table: Table,
     supervision: Supervision,
     settings: Settings,
     parts: Partition,
@@ -166,12 +168,19 @@ def _read(
 ) -> Ended:
     """Bits from the answers to questions, how often codes would occur, and the codes that training rows should have."""
     assert isinstance(supervision, Signatures)
-    some = supervision[np.concatenate([parts.blocks[number] for number in _asked(parts)])]
-    starts = selection.seeds(settings.seed, settings.n_starts)
-    function, codes = decoding.learn(means, some, supervision, settings.n_bits, starts, machine, executor)
+    rows = np.concatenate([parts.blocks[number] for number in _asked(parts)])
+    some, starts = supervision[rows], selection.seeds(settings.seed, settings.n_starts)
+    learned = decoding.learn(means, some, supervision, settings.n_bits, starts, machine, executor)
+    spared = inducing.spare(table.n_rows, settings.n_inducing, settings.seed)
+    like = trusting.like_all(some, supervision, settings.seed)
+    apart = like[np.isin(rows[like], spared)]
+    near = (apart if len(apart) else like)[: trusting.STORED]
+    near = near[np.argsort(rows[near])]
+    nearness = inducing.nearness(table, rows[near], 0 if len(apart) else 1, machine, executor)
+    function = replace(learned.function, trust=trusting.learn(learned, some, like, near, nearness))
     known, signs = supervision.known, np.zeros((supervision.n_rows, settings.n_bits), np.int8)
     signs[known] = decoding.true_codes(function, supervision[known], supervision)
-    return function, _count(codes, some), signs.copy
+    return function, _count(learned.codes, some), signs.copy
 
 
 def _answers(supervision: Supervision, settings: Settings) -> Signs | None:
@@ -258,7 +267,8 @@ def _choose(
             scaled, sample = found, selection.sample(raw, known, found, *sampling)
             kernel = selection.choose_kernel(sample, *choosing)
     clock.lap("metric")
-    Z = inducing.choose(table, scaled, settings.n_inducing, settings.inducing, generator, executor)
+    spared = inducing.spare(table.n_rows, settings.n_inducing, seed)
+    Z = inducing.choose(table, scaled, settings.n_inducing, settings.inducing, generator, executor, spared)
     clock.lap("inducing inputs")
     if answers is not None:
         return Chosen(supervision.kind, scaled, Z, kernel, weight), None

@@ -1,0 +1,82 @@
+"""What may be promised about answers, learned from leave-one-out rows: is a query familiar, and where to cut a list.
+
+A query is familiar if it is like the rows that taught the model, in two ways: how near the nearest inducing input is,
+and how sure its classes are. Each is compared with leave-one-out rows of training: a share p of them is no better. The
+two shares become one surprise, −log p₁ − log p₂, and the familiarity of a query is the share of training rows that
+surprise at least as much. That is a conformal p-value: of queries like the training rows, at most a share α has a
+familiarity of α or less.
+
+A list is cut for precision where the mean of its probabilities falls below a level, and for recall where a probability
+falls below a share of the first one. Which level and which share keep a promise was seen on leave-one-out rows.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from gphash.arrays import Floats
+from gphash.schema import Array
+
+LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98)
+"""Precision or recall for which cuts are learned; between them, cuts are interpolated."""
+REFERENCES = 1000  # rows that stand for all of training, at most
+WRONG = 0.05
+"""How often "nothing similar" may be said of queries that are like the training rows."""
+
+ARRAYS = {
+    **dict.fromkeys(("nearness", "sureness", "surprise"), Array("<f8", ("references",))),
+    **dict.fromkeys(("precision_cuts", "recall_cuts"), Array("<f8", (len(LEVELS),), 0.0, 1.0)),
+    "least_probability": Array("<f8", (1,), 0.0, 1.0),
+}
+"""What a file keeps of it."""
+SIDES = {"references": (1, REFERENCES)}
+
+
+class Trust(NamedTuple):
+    """Leave-one-out rows in short; the first three are sorted."""
+
+    nearness: Floats  # of rows to inducing inputs, as a correlation, [g]
+    sureness: Floats  # probability that two rows with such beliefs are similar, [g]
+    surprise: Floats  # of both together, [g]
+    precision_cuts: Floats  # the least mean probability for every level of precision, [l]
+    recall_cuts: Floats  # the least share of the first probability for every level of recall, [l]
+    least_probability: Floats  # that of the first hit, below which few rows have it, [1]
+
+    def familiarity(self, nearness: Floats, sureness: Floats) -> Floats:
+        """The share of training rows that are at least as unlike the others, above 0, [n]."""
+        return 1 - _rank(self.surprise, surprise(self.nearness, self.sureness, nearness, sureness), "left")
+
+    def cut(self, kind: str, level: float) -> float:
+        """Where to cut so that the "precision", or "recall", is at least at this level."""
+        found = self.precision_cuts if kind == "precision" else self.recall_cuts
+        ends = (0.0, 1.0) if kind == "precision" else (1.0, 0.0)
+        return float(np.interp(level, (0.0, *LEVELS, 1.0), (ends[0], *found, ends[1])))
+
+    def nothing(self, familiarity: float | None, first: float | None) -> bool:
+        """Whether to say that nothing is similar: the query is too strange, or the first hit too improbable."""
+        strange = familiarity is not None and familiarity <= WRONG / 2
+        return bool(strange or first is None or first < self.least_probability[0])
+
+
+def surprise(known_nearness: Floats, known_sureness: Floats, nearness: Floats, sureness: Floats) -> Floats:
+    """−log p₁ − log p₂ of rows, [n], by two sorted references."""
+    shares = (_rank(known, own, "right") for known, own in ((known_nearness, nearness), (known_sureness, sureness)))
+    return np.asarray(-np.log(np.prod(list(shares), axis=0)))
+
+
+def learn(nearness: Floats, sureness: Floats) -> tuple[Floats, Floats, Floats]:
+    """The three references from leave-one-out rows, [n] each."""
+    known = reference(nearness), reference(sureness)
+    return *known, reference(surprise(*known, nearness, sureness))
+
+
+def reference(values: Floats) -> Floats:
+    """Sorted values, or as many of them, spread evenly, as are enough."""
+    places = np.linspace(0, len(values) - 1, min(len(values), REFERENCES)).round().astype(np.int64)
+    return np.asarray(np.sort(values)[places], np.float64)
+
+
+def _rank(known: Floats, values: Floats, side: str) -> Floats:
+    """The share of a sorted reference that is below values, or, from the right, not above; one more row counts."""
+    before = np.searchsorted(known, values, side)  # type: ignore[call-overload]
+    return np.asarray((before + (side == "right")) / (len(known) + 1))
