@@ -1,14 +1,15 @@
 """Search by P(similar): what distinct codes say about classes is worked out once, and kept as long as the codes are.
 
-A query is compared with every distinct code: one short sum of products each, all exact (see `codes.reading`). The best
-k codes so far give a bound; every one of them holds an item, so that codes beyond the last bound hold none of the k
-most probable items.
+Codes that say much the same stand together in blocks: by their most probable class, the surest first. Of every block
+the largest probability of each class is known, and so a bound on how similar its codes can be. A query looks at blocks
+in the order of their bounds, and ends where the bound says that no code of the others can be among the k best. The sums
+are exact (see `codes.reading`), and bounds are computed as the sums are, so that rounding hides nothing.
 """
 
 import weakref
 from collections.abc import Callable
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,21 +19,33 @@ from gphash.compiled import jit
 from gphash.index import buckets as bucketing
 from gphash.index.buckets import Words
 
-BLOCK = 1024  # codes that are compared together
+BLOCK = 128  # codes that stand together
 
-_tables: dict[tuple[Any, ...], tuple[Any, NDArray[np.float32]]] = {}
+_tables: dict[tuple[Any, ...], tuple[Any, "Table"]] = {}
 _making = Lock()
 
 
-def table(reader: CodeReader, codes: Words, n_bits: int) -> NDArray[np.float32]:
-    """P(class | code) of distinct codes, [c, u]; float32 holds multiples of 2⁻²⁴ exactly."""
+class Table(NamedTuple):
+    """What distinct codes say, in blocks."""
+
+    order: NDArray[np.int64]  # numbers of the codes, [u]
+    read: NDArray[np.float32]  # P(class | code) in this order, [c, u]; float32 holds multiples of 2⁻²⁴ exactly
+    tops: NDArray[np.float32]  # the largest of every block, [c, b]
+
+
+def table(reader: CodeReader, codes: Words, n_bits: int) -> Table:
+    """The table of distinct codes; it is kept as long as they are."""
     owners = reader.weights, reader.bias, codes
     key = (reader.exclusive, *map(id, owners))
     with _making:
         kept = _tables.get(key)
         if kept is None or any(there() is not owner for there, owner in zip(kept[0], owners, strict=True)):
-            read = np.ascontiguousarray(reader.read(bucketing.to_packed(codes, n_bits)).T, np.float32)
-            kept = [weakref.ref(owner, lambda _: _tables.pop(key, None)) for owner in owners], read
+            read = reader.read(bucketing.to_packed(codes, n_bits)).astype(np.float32)
+            order = np.lexsort((-read.max(axis=1), read.argmax(axis=1)))
+            sorted_ = np.ascontiguousarray(read[order].T)
+            tops = np.maximum.reduceat(sorted_, np.arange(0, len(order), BLOCK), axis=1)
+            made = Table(order, sorted_, np.ascontiguousarray(tops))
+            kept = [weakref.ref(owner, lambda _: _tables.pop(key, None)) for owner in owners], made
             _tables[key] = kept
     return kept[1]
 
@@ -43,16 +56,12 @@ def searcher(reader: CodeReader, queries: NDArray[Any], n_bits: int) -> Callable
 
     def search(arrays: Any, rows: slice, k: int, ids: Any, scores: Any) -> None:
         codes, starts, numbers, kept, counts, _, _ = arrays
-        read = table(reader, codes, n_bits)
-        unlike = np.empty(len(codes))
+        known = table(reader, codes, n_bits)
         for query, own_ids, own_scores in zip(asked[rows], ids, scores, strict=True):
             told = np.flatnonzero(query)
-            last = _compare(read, told, query[told], reader.exclusive, counts, k, unlike)
-            chosen = np.flatnonzero(unlike <= last)
-            if len(counts):
-                chosen = chosen[counts[chosen] > 0]
+            chosen, unlike = _compare(*known, told, query[told], reader.exclusive, counts, k)
             # Ids ascend in a bucket, so that of each only the first k matter.
-            places, costs = _first(chosen, starts, len(numbers), kept, unlike, k)
+            places, costs = _first(chosen, unlike, starts, len(numbers), kept, k)
             order = np.lexsort((numbers[places], costs))[:k]
             own_ids[:], own_scores[:] = numbers[places[order]], 1 - costs[order]
 
@@ -60,28 +69,41 @@ def searcher(reader: CodeReader, queries: NDArray[Any], n_bits: int) -> Callable
 
 
 @jit
-def _compare(read: Any, told: Any, query: Any, exclusive: Any, counts: Any, k: Any, unlike: Any) -> Any:
-    """1 − P(similar) of every code, for classes that the query may have, and the k-th least among codes with items."""
-    best = np.full(k, np.inf)  # a heap, the largest first
-    room = np.empty(BLOCK)
-    for start in range(0, len(unlike), BLOCK):
-        n = min(BLOCK, len(unlike) - start)
+def _compare(order: Any, read: Any, tops: Any, told: Any, query: Any, exclusive: Any, counts: Any, k: Any) -> Any:
+    """Codes with items that may hold one of the k best, and their 1 − P(similar)."""
+    bounds = np.ones(tops.shape[1])
+    _lower(bounds, tops, told, query, exclusive, 0, len(bounds))
+    best = np.full(k, np.inf)  # a heap, the largest first: every code in it holds an item
+    room, chosen, unlike, n_chosen = np.empty(BLOCK), np.empty(len(order), np.int64), np.empty(len(order)), 0
+    for block in np.argsort(bounds):
+        if bounds[block] > best[0]:
+            break
+        start = block * BLOCK
+        n = min(BLOCK, len(order) - start)
+        room[:n] = 1.0
+        _lower(room, read, told, query, exclusive, start, n)
         for i in range(n):
-            room[i] = 1.0
-        for c in range(len(told)):
-            row, weight = read[told[c]], query[c]
-            if exclusive:
-                for i in range(n):
-                    room[i] -= np.float64(row[start + i]) * weight
-            else:
-                for i in range(n):
-                    room[i] *= 1.0 - np.float64(row[start + i]) * weight
-        for i in range(n):
-            away = max(room[i], 0.0)
-            unlike[start + i] = away
-            if away < best[0] and (len(counts) == 0 or counts[start + i] > 0):
-                _replace_largest(best, away)
-    return best[0]
+            away, code = max(room[i], 0.0), order[start + i]
+            if away <= best[0] and (len(counts) == 0 or counts[code] > 0):
+                chosen[n_chosen], unlike[n_chosen] = code, away
+                n_chosen += 1
+                if away < best[0]:
+                    _replace_largest(best, away)
+    within = unlike[:n_chosen] <= best[0]
+    return chosen[:n_chosen][within], unlike[:n_chosen][within]
+
+
+@jit
+def _lower(room: Any, read: Any, told: Any, query: Any, exclusive: Any, start: Any, n: Any) -> None:
+    """From ones to 1 − P(similar), for classes that the query may have."""
+    for c in range(len(told)):
+        row, weight = read[told[c]], query[c]
+        if exclusive:
+            for i in range(n):
+                room[i] -= np.float64(row[start + i]) * weight
+        else:
+            for i in range(n):
+                room[i] *= 1.0 - np.float64(row[start + i]) * weight
 
 
 @jit
@@ -102,20 +124,20 @@ def _replace_largest(heap: Any, value: Any) -> None:
 
 
 @jit
-def _first(chosen: Any, starts: Any, n_items: Any, kept: Any, unlike: Any, k: Any) -> Any:
+def _first(chosen: Any, unlike: Any, starts: Any, n_items: Any, kept: Any, k: Any) -> Any:
     """Places of the first k items of chosen codes that count, and their costs."""
     total = np.int64(0)
     for code in chosen:
         total += max(min(np.int64(starts[code + 1]) - np.int64(starts[code]), k), 0)
     places, costs = np.empty(total, np.int64), np.empty(total)
     n = np.int64(0)
-    for code in chosen:
-        found = np.int64(0)
+    for i in range(len(chosen)):
+        code, found = chosen[i], np.int64(0)
         for place in range(np.int64(starts[code]), min(np.int64(starts[code + 1]), n_items)):
             if found == k:
                 break
             if len(kept) == 0 or kept[place]:
-                places[n], costs[n] = place, unlike[code]
+                places[n], costs[n] = place, unlike[i]
                 n += 1
                 found += 1
     return places[:n], costs[:n]
