@@ -64,7 +64,7 @@ def pictures(dtype=np.uint8):
 FIGURES = {
     "precision_recall": lambda reports: plots.precision_recall(reports),
     "map_against_bits": lambda reports: plots.map_against_bits(reports),
-    "calibration": lambda reports: plots.calibration(reports[0]),
+    "trust": lambda reports: plots.trust(reports[0]),
     "training_trace": lambda reports: plots.training_trace(reports[0]),
     "codes": lambda reports: plots.codes(reports[0]),
     "contact_sheet": lambda _: plots.contact_sheet(*pictures()),
@@ -210,15 +210,19 @@ def test_one_method_or_twelve(matplotlib, reports, n_methods):
         assert figure.bbox.y0 <= box.y0
 
 
-def test_calibration_says_its_error_and_shows_the_diagonal(matplotlib, reports):
-    figure = plots.calibration(reports[0])
-    found = reports[0]["results"]["calibration"]
-    assert f"expected calibration error {found['calibration_error']:.4f}" in texts(figure)
-    curve, below = figure.axes
-    assert curve.lines[0].get_xydata().tolist() == [[0, 0], [1, 1]]
-    assert [bar.get_height() for bar in below.patches] == found["curve"]["counts"]
-    with pytest.raises(ValueError, match="the report of Projections, 16 bits has no calibration"):
-        plots.calibration(reports[1])
+def test_trust_shows_errors_promises_and_answers(matplotlib, reports):
+    figure = plots.trust(reports[0])
+    left, middle, right = figure.axes
+    found = reports[0]["results"]
+    errors = [found["calibration"], found["similarity"]["calibration"]]
+    labels = [text.get_text() for text in left.get_legend().get_texts()]
+    assert [label.split()[-1] for label in labels] == [f"{part['calibration_error']:.4f}" for part in errors]
+    promises = found["similarity"]["promises"]
+    assert middle.lines[1].get_xdata().tolist() == [0.5, 0.8, 0.9, 0.95]
+    assert middle.lines[2].get_ydata().tolist() == [promises[f"recall_{level}"] for level in (0.5, 0.8, 0.9, 0.95)]
+    assert len(right.lines[0].get_xdata()) == len(found["similarity"]["answering"]["curve"]["answered"])
+    with pytest.raises(ValueError, match="the report of Projections, 16 bits has no similarity"):
+        plots.trust(reports[1])
 
 
 def test_the_trace_is_shaded_where_codes_were_fixed(matplotlib, reports):

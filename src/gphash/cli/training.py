@@ -262,8 +262,11 @@ def _tell_trust(results: dict[str, Any]) -> None:
     if found:
         shown.say(f"calibration error: {', '.join(found)}")
     if (kept := results.get("similarity", {}).get("promises")) is not None:
-        precision, answered, recall = kept["precision_0.9"], kept["answered_0.9"], kept["recall_0.9"]
-        shown.say(f"promised precision .9: {precision:.3f} for {answered:.0%} of the queries; recall .9: {recall:.3f}")
+        levels = [name.removeprefix("recall_") for name in kept if name.startswith("recall_")]
+        columns = {"precision": "precision_", "queries answered": "answered_", "recall": "recall_"}
+        lines = [[kept[f"{name}{level}"] for name in columns.values()] for level in levels]
+        texts = [["–" if one is None else f"{one:.3f}" for one in figures] for figures in lines]
+        shown.table(("promised", *columns), [(level, *row) for level, row in zip(levels, texts, strict=True)])
 
 
 def _draw(report: dict[str, Any], folder: Path) -> list[Path]:
@@ -271,6 +274,8 @@ def _draw(report: dict[str, Any], folder: Path) -> list[Path]:
     from gphash.evaluation import canvas, plots
 
     drawings: dict[str, Any] = {"precision-recall": lambda one: plots.precision_recall([one]), "codes": plots.codes}
+    if "similarity" in report["results"]:
+        drawings["trust"] = plots.trust
     if report["method"].get("sweeps"):
         drawings["training"] = plots.training_trace
     for name in drawings:

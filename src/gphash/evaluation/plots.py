@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 Report = dict[str, Any]
 
+LARGE_DOT = 120.0  # square points
 LABEL_WIDTH = 30  # characters of a line in a legend
 
 
@@ -109,24 +110,37 @@ def bits_axis(axes: Any, lengths: Sequence[int]) -> None:
 
 
 @styled
-def calibration(report: Report) -> "Figure":
-    """How often bits are 1 that were predicted to be so with some probability, and how many bits that rests on."""
-    found = _part(report, "calibration")
-    predicted, observed, counts = _columns(found["curve"], "predicted", "observed", "counts")
-    edges = np.linspace(0, 1, len(counts) + 1)
-    figure = canvas.figure(3.6, 4.8)
-    curve, below = figure.subplots(2, 1, sharex=True, height_ratios=(3.2, 1))
-    curve.plot([0, 1], [0, 1], color=QUIET, linewidth=0.9, linestyle=DASHES[1], label="perfectly calibrated")
-    curve.plot(predicted, observed, **line(0), label="as found")
-    curve.set(xlim=(0, 1), ylim=(-0.03, 1.03), ylabel="observed frequency of 1")
-    curve.grid(True)
-    curve.set_title(f"{_title(report)}\nexpected calibration error {found['calibration_error']:.4f}")
-    figure.legend(loc="outside lower center", ncols=2)
-    below.bar(edges[:-1], counts, np.diff(edges), align="edge", color=COLOURS[0], edgecolor="white", linewidth=0.5)
-    below.set_yscale("log")
-    below.set(ylim=(0.7, 2 * max(counts.max(), 1)), xlabel="predicted probability of 1", ylabel="bits in the bin")
-    below.grid(True, axis="y")
-    figure.align_ylabels()
+def trust(report: Report) -> "Figure":
+    """How far probabilities can be trusted: calibration, promises, and precision against the queries answered."""
+    found = _part(report, "similarity")
+    figure = canvas.figure(9.0, 3.2)
+    left, middle, right = figure.subplots(1, 3)
+    diagonal = {"color": QUIET, "linewidth": 0.9, "linestyle": DASHES[1]}
+    left.plot([0, 1], [0, 1], **diagonal)
+    parts = {"bits": report["results"].get("calibration"), "P(similar)": found["calibration"]}
+    for number, (name, part) in enumerate((name, part) for name, part in parts.items() if part is not None):
+        label = f"{name}: error {part['calibration_error']:.4f}"
+        predicted, observed, counts = _columns(part["curve"], "predicted", "observed", "counts")
+        sizes = LARGE_DOT * np.sqrt(counts / counts.sum())  # few cases tell little
+        left.scatter(predicted, observed, sizes + 1, color=COLOURS[number], alpha=0.7, linewidths=0, label=label)
+    left.set(xlabel="probability", ylabel="how often it is so", title="calibration; large dots are many cases")
+    for dot in left.legend(loc="lower right").legend_handles:
+        dot.set_sizes([LARGE_DOT / 4])
+    promises = found.get("promises", {})
+    middle.plot([0.45, 1], [0.45, 1], **diagonal)
+    for number, kind in enumerate(("precision", "recall")):
+        names = [name for name in promises if name.startswith(kind)]
+        levels, kept = [float(name.split("_")[1]) for name in names], [promises[name] for name in names]
+        middle.plot(levels, np.array(kept, np.float64), **line(number), label=kind)
+    middle.set(xlabel="promised", ylabel="kept", title="promises", xlim=(0.45, 1), ylim=(0.45, 1.02))
+    if promises:
+        middle.legend(loc="lower right")
+    right.plot(*_columns(found["answering"]["curve"], "answered", "precision"), **line(0))
+    what = {"xlabel": "share of queries answered", "ylabel": "precision of the answers"}
+    right.set(**what, title="if unsure, no answer", xlim=(0, 1.02), ylim=(0, 1.02))
+    for axes in (left, middle, right):
+        axes.grid(True)
+    figure.suptitle(_title(report), fontsize=8)
     return settled(figure)
 
 

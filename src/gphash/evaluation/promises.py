@@ -20,6 +20,7 @@ from gphash.supervision import similarity
 
 PROMISED = (0.5, 0.8, 0.9, 0.95)  # precision, or recall, that is looked at
 GRID = 201  # cuts that are tried
+POINTS = 41  # of a curve
 
 
 R = TypeVar("R")
@@ -36,20 +37,26 @@ class _Ranked(NamedTuple):
 def judge(queries: Queries, database: Database, trust: Trust | None) -> dict[str, Any]:
     """Calibration of P(similar), as `diagnostics.calibration` has it, and what promises are worth.
 
-    Told are the precision that answers have in the mean, the share of queries that have an answer, and the recall.
+    Told are the precision that answers have in the mean, the share of queries that have an answer, and the recall; and
+    in a curve, how that precision falls with the share of queries answered.
     """
     levels = PROMISED if trust is not None else ()
     cuts = [[trust.cut(kind, level) for level in levels] if trust else [] for kind in ("precision", "recall")]
+    cuts[0] += np.linspace(0, 1, POINTS).tolist()
 
     def looked(ranked: _Ranked) -> tuple[Floats, Floats]:
         shares = np.divide(ranked.hits, ranked.sizes, out=np.zeros(ranked.hits.shape), where=ranked.sizes > 0)
         return diagnostics.binned(ranked.chances, shares, ranked.sizes), np.hstack(kept(ranked, *map(np.array, cuts)))
 
     parts = _each(queries, database, looked)
-    found = {"calibration": diagnostics.calibration(*np.sum([part[0] for part in parts], axis=0))}
+    columns = np.concatenate([part[1] for part in parts]).T
+    curve = columns[len(levels) : len(levels) + POINTS]
+    columns = np.delete(columns, np.s_[len(levels) : len(levels) + POINTS], axis=0)
+    answering = {"answered": np.isfinite(curve).mean(axis=1), "precision": np.array([mean(part) for part in curve])}
+    found: dict[str, Any] = {"calibration": diagnostics.calibration(*np.sum([part[0] for part in parts], axis=0))}
+    found["answering"] = {"curve": answering}
     if trust is None:
         return found
-    columns = np.concatenate([part[1] for part in parts]).T
     names = [f"{kind}_{level}" for kind in ("precision", "recall") for level in levels]
     told = {name: mean(column) for name, column in zip(names, columns, strict=True)}
     answered = np.isfinite(columns[: len(levels)]).mean(axis=1).tolist()
