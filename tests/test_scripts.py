@@ -13,6 +13,7 @@ SMALL = {
     "benchmarks/cluster.py": ["--rows 2000 --inducing 50 --bits 8 --repeats 1", "--plan 1e9 5000 128 1000"],
     "benchmarks/collection.py": ["--items 3000 --queries 20 --adds 20 --rounds 1"],
     "benchmarks/descriptors.py": ["--images 64 --repeats 1"],
+    "benchmarks/familiarity.py": ["--small"],
     "benchmarks/encoding.py": ["--inducing 50 --repeats 1"],
     "benchmarks/metrics.py": ["--rows 300 --queries 20 --repeats 1"],
     "benchmarks/overload.py": ["--idle 8 --bodies 4 --forms 2 --deaf 2 --seconds 1 --alone"],
