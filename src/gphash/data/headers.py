@@ -33,6 +33,8 @@ class Roles(NamedTuple):
         What is kept as the item column "text".
     items
         Columns of numbers that are no features.
+    described
+        Whether rows are made of texts: then a table needs no features, and its numbers say something of the items.
     """
 
     label: str | None = None
@@ -40,6 +42,7 @@ class Roles(NamedTuple):
     key: str | None = None
     text: str | None = None
     items: tuple[str, ...] = ()
+    described: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -95,7 +98,12 @@ class Header(NamedTuple):
         left_out: dict[int, str] = {}
         items: dict[str, int] = {} if text is None else {"text": text}
         free = [column for column in range(len(names)) if column not in (label, tags, key, text)]
+        texts = [column for column in free if folded[column] == "text" and kinds[column] not in (VECTORS, EMPTY)]
+        described = roles.described and (text is not None or bool(texts))
         vectors = [column for column in free if kinds[column] == VECTORS]
+        if described:
+            left_out |= dict.fromkeys(vectors, "rows are made of the texts")
+            vectors = []
         if len(vectors) > 1:
             raise DataError(
                 f"{str(path)!r} has lists of numbers in the columns {_some(names, vectors)}; one of them must be the "
@@ -106,7 +114,7 @@ class Header(NamedTuple):
             name, kind = names[column], kinds[column]
             known = folded[column] if folded[column] in KNOWN else name
             if kind == VECTORS:
-                continue
+                continue  # the features, or left out
             if kind not in VALUES:
                 left_out[column] = kind if kind == EMPTY else f"{kind}, which is neither numbers nor texts nor dates"
             elif column not in apart and _INDEX.fullmatch(name):
@@ -115,16 +123,21 @@ class Header(NamedTuple):
                 left_out[column] = f"another column is the {TAKEN[folded[column]]}"
             elif known in items:
                 left_out[column] = f"another column is the {known}"
-            elif kind == NUMBERS and not vectors and column not in apart and known not in KNOWN:
+            elif kind == NUMBERS and not vectors and not described and column not in apart and known not in KNOWN:
                 features.append(column)
             else:
                 items[known] = column
         return cls(path, names, kinds, label, tags, key, features, items, left_out)
 
-    def check(self) -> None:
-        """Refuse a table without features."""
-        if not self.features:
+    def check(self, described: bool = False) -> None:
+        """Refuse a table without features; if rows may be described, one without texts, too."""
+        if not self.features and not (described and "text" in self.items):
             shown = _some(self.names, range(len(self.names)))
+            if described:
+                raise DataError(
+                    f"{str(self.path)!r} has neither a column 'text' to encode nor columns of numbers, but {shown}; "
+                    "name the column of the texts: text_column"
+                )
             raise DataError(
                 f"{str(self.path)!r} has no columns of numbers to be features, but {shown}; give one for every "
                 "feature, or one of lists of numbers"
