@@ -18,6 +18,7 @@ VALUES = (NUMBERS, TEXTS, DATES, BOOLEANS)  # what an item can have
 KNOWN = ("title", "text", "link", "picture")  # item columns that mean something, in any case
 TAKEN = {"label": "label", "tags": "label", "key": "key"}  # names that only a column of this role may have
 NAMED = 6  # columns that an error names
+LONGEST_CELL = 1 << 24  # letters of a cell in a CSV file: a text may be long
 # What pandas calls the numbers of the rows if they are written without a name.
 _INDEX = re.compile(r"__index_level_[0-9]+__|Unnamed: [0-9]+")
 
@@ -219,6 +220,7 @@ def _some(names: list[str], columns: "list[int] | range") -> str:
 
 def csv_rows(path: Path) -> Generator[tuple[int, list[str]], None, None]:
     """Rows of a CSV file, each with the number of its last line."""
+    csv.field_size_limit(max(csv.field_size_limit(), LONGEST_CELL))  # there is one for the whole process
     with open(path, encoding="utf-8-sig", newline="") as file:
         reader = csv.reader(file, strict=True)
         try:

@@ -333,7 +333,10 @@ def _csv_columns(path: Path, names: list[str], likely: set[str]) -> list[Any]:
     def read(numbers: set[str], use_threads: bool) -> Any:
         kinds = {name: arrow.float64() if name in numbers else arrow.string() for name in names}
         converting = arrow.csv.ConvertOptions(column_types=kinds, **plain)
-        return arrow.csv.read_csv(path, arrow.csv.ReadOptions(use_threads=use_threads), parsing, converting)
+        # A cell must lie within two blocks; small ones are shared by threads.
+        room = {} if use_threads else {"block_size": headers.LONGEST_CELL}
+        reading = arrow.csv.ReadOptions(use_threads=use_threads, **room)
+        return arrow.csv.read_csv(path, reading, parsing, converting)
 
     try:
         table = read(likely, True)

@@ -6,6 +6,8 @@ import shutil
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from gphash.data import sources
 from gphash.data.descriptors import described, encoders, networks
@@ -397,6 +399,54 @@ def test_a_list_of_numbers_beside_texts_is_left_out(folder, tmp_path):
     found = sources.read(tmp_path / "t.parquet", descriptor=str(folder))
     assert found.X.shape == (1, small.WIDTH)
     assert [one.reason for one in found.skipped] == ["column 'vector': rows are made of the texts"]
+
+
+@pytest.mark.parametrize("letters", [200_000, 1_000_000, 5_000_000])
+def test_long_texts_in_a_table(folder, tmp_path, letters):
+    pytest.importorskip("pyarrow")
+    long = "dog bird\n" * (letters // 9)
+    (tmp_path / "t.csv").write_text(f'text,label,price\n"the cat",a,1\n"{long}",b,2\ncoin,b,\n')
+    found = sources.read(tmp_path / "t.csv", descriptor=str(folder))
+    assert found.columns["text"] == ["the cat", long, "coin"]
+    assert found.columns["price"] == [1, 2, None]
+    np.testing.assert_allclose(found.X, reference(found.columns["text"]), atol=1e-6)
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
+def test_a_table_in_another_encoding(folder, tmp_path, encoding):
+    pytest.importorskip("pyarrow")
+    (tmp_path / "t.csv").write_bytes("text,label\nsch\u00f6n,a\n".encode(encoding))
+    with pytest.raises(DataError, match="not readable as CSV: 'utf-8' codec"):
+        sources.read(tmp_path / "t.csv", descriptor=str(folder))
+
+
+JUNK = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=3), st.lists(st.floats(), max_size=4)
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_spoiled_files_are_refused_or_right(data):
+    """Whatever a file says of an encoder, it is refused with a ValueError, or is a descriptor that can be kept."""
+    encoder = data.draw(st.sampled_from([TEXT_META, PICTURE_META, GIVEN_META]))
+    name = data.draw(st.sampled_from(sorted(encoder)))
+    try:
+        found = Descriptor.from_meta(encoder | {name: data.draw(JUNK)})
+    except ValueError:
+        return
+    assert Descriptor.from_meta(json.loads(json.dumps(found.to_meta()))) == found
+    assert not found.is_at_hand()
+
+
+DIGEST = "0123456789abcdef" * 4
+TEXT_META = {"name": "text-encoder", "model": DIGEST, "tokenizer": DIGEST, "output": "x", "pooling": "mean"}
+TEXT_META |= {"normalised": True, "tokens": 8, "width": 6, "model_path": "gone", "tokenizer_path": "gone"}
+PICTURE_META = {"name": "picture-encoder", "model": DIGEST, "shape": [8, 8], "resized": [], "shorter": 9, "unit": 255.0}
+PICTURE_META |= {"mean": [0, 0, 0], "deviation": [1, 1, 1], "resample": 2, "output": "x", "pooling": "cls"}
+PICTURE_META |= {"normalised": False, "width": 6, "model_path": "gone"}
+GIVEN_META = {"name": "given-encoder", "subject": "texts", "called": "x"}
+GIVEN_META |= {"probe": {"shape": [2], "float32": "AACAPwAAgD8="}}
 
 
 def test_a_folder_of_texts(folder, tmp_path):

@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +49,11 @@ class GivenEncoder(Descriptor):
         sound = isinstance(probe, np.ndarray) and probe.dtype == np.float32 and probe.ndim == 1 and len(probe)
         if not sound or not np.isfinite(probe).all():
             raise ValueError("probe must be a row of finite numbers, float32 [d].")
+
+    @classmethod
+    def fit(cls, images: Any, n_jobs: int | None = -1, **options: Any) -> Self:
+        """An encoder is not learned."""
+        raise ValueError("descriptor='given-encoder'; give the function, or the object that has encode.")
 
     @property
     def takes(self) -> str:  # type: ignore[override]
