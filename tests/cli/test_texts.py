@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 
+from gphash.cli import training
 from gphash.data.descriptors import networks
 from tests import onnx_models as small
 from tests.cli.running import gphash, inside, told
@@ -65,7 +66,7 @@ def test_options_of_an_encoder(folder):
         (("search", "t.gphash", "key:1", "--text", "a"), "give either QUERY or --text"),
         (("search", "t.gphash", "--text", "a", "--show", "x.png"), "--show draws pictures"),
         (("search", "t.gphash", "--text", " "), "give a text that is not empty"),
-        (("search", "t.gphash", "--text", "a", "--descriptor", "other"), "is another one than"),
+        (("search", "t.gphash", "--text", "a", "--descriptor", "other"), "--descriptor 'other' is another one than"),
         (("index", "t.gph", "t.csv", "--descriptor", "other", "-o", "x.gphash"), "is another one than"),
         (("evaluate", "t.gph", "t.csv", *COLUMNS, "--descriptor", "other"), "is another one than"),
         (
@@ -73,8 +74,10 @@ def test_options_of_an_encoder(folder):
             "an encoder of texts has",
         ),
         (("fit", "t.csv", *COLUMNS, "--descriptor", "gist"), "has no pictures to describe"),
-        (("fit", "t.csv", *COLUMNS, "--descriptor", "gone.onnx"), "there is no such file"),
-        (("fit", "t.csv", "--encoder-option", "tokens=9"), "is no path of an encoder"),
+        (("fit", "t.csv", *COLUMNS, "--descriptor", "gone.onnx"), "--descriptor 'gone.onnx': there is no such file"),
+        (("fit", "t.csv", *COLUMNS, "--descriptor", "gone"), "or the path of an ONNX model"),
+        (("search", "t.gphash", "--text", "a", "--descriptor", "gone"), "--descriptor 'gone': there is no such file"),
+        (("fit", "t.csv", "--encoder-option", "tokens=9"), "is a setting of encoders"),
         (("fit", "more.txt"), "give an encoder of texts"),
     ],
 )
@@ -94,5 +97,10 @@ def test_an_encoder_that_was_moved(folder):
     networks._loaded.clear()
     networks._places.clear()
     found = gphash("search", "t.gphash", "--text", "a coin", cwd=folder, code=1)
-    assert "SHA-256" in found.stderr
+    assert "give its place: --descriptor PATH" in " ".join(found.stderr.split())
     gphash("search", "t.gphash", "--text", "a coin", "--descriptor", "moved", cwd=folder)
+
+
+def test_a_promise_that_no_query_keeps_is_told(capsys):
+    training._tell_trust({"similarity": {"promises": {"precision_0.9": None, "answered_0.9": 0.0, "recall_0.9": 0.5}}})
+    assert "promised precision .9: – for 0% of the queries; recall .9: 0.500" in capsys.readouterr().out

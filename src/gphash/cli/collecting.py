@@ -26,7 +26,7 @@ def index(
     data: Data,
     path: Output = None,
     replace: Replace = False,
-    descriptor: EncoderPath = None,
+    encoder: EncoderPath = None,
     executor: Cluster = None,
     n_jobs: Threads = -1,
     data_dir: DataDir = None,
@@ -44,7 +44,7 @@ def index(
 
     source: Any
     loaded = models.load(model)
-    options.place_encoder(descriptor, loaded.descriptor, model)
+    options.place_encoder(encoder, loaded.descriptor, model)
     if blocks := options.has_blocks(data, executor):
         source = options.open_blocks(data, roles)
     else:

@@ -43,7 +43,7 @@ def encode(
     data: Data,
     path: Annotated[Path | None, options.output(CODES)] = None,
     probabilities: Annotated[bool, Option("--probabilities", "-p", help="P(bit = 1) as well, in a file .npz.")] = False,
-    descriptor: EncoderPath = None,
+    encoder: EncoderPath = None,
     executor: Cluster = None,
     n_jobs: Threads = -1,
     data_dir: DataDir = None,
@@ -73,7 +73,7 @@ def encode(
     loaded = models.load(model, n_jobs)
     if probabilities and not loaded.has_probabilities:
         raise ValueError(f"{str(model)!r} is a model of {loaded.method}, which gives no probabilities; leave -p out.")
-    options.place_encoder(descriptor, loaded.descriptor, model)
+    options.place_encoder(encoder, loaded.descriptor, model)
     X = (source := options.read(data, data_dir, n_jobs, loaded.descriptor, roles)).X
     options.check_rows(loaded.n_features, loaded.descriptor, model, source)
     pieces = [X[start : start + ROWS] for start in range(0, len(X), ROWS)]
@@ -132,7 +132,7 @@ def search(
     params: Annotated[list[str] | None, Option("--param", metavar="VALUE", help=PARAM)] = None,
     show: Show = None,
     pictures: Pictures = None,
-    descriptor: EncoderPath = None,
+    encoder: EncoderPath = None,
     seed: Annotated[int | None, options.whole("--seed", least=0, help=SEED)] = None,
 ) -> None:
     """Find the nearest items of a picture, a text, a row or an item.
@@ -152,7 +152,7 @@ def search(
     how: dict[str, Any] = {"where": where, "params": params or [], "label": label}
     how |= {"min_probability": min_probability, "precision": precision}
     with Collection.open(path, pictures=pictures) as collection:
-        options.place_encoder(descriptor, collection.descriptor, options.hidden(path))
+        options.place_encoder(encoder, collection.descriptor, options.hidden(path))
         asked = dict(_queries(collection, query, seed) if query is not None else [_by_text(collection, str(text))])
         found = collection.search([*asked.values()], k, ranking=ranking, radius=radius, **how)
         pairs = zip(asked.items(), found, strict=True)

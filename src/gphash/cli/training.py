@@ -181,7 +181,7 @@ def evaluate(
     path: Annotated[Path | None, output("The report; MODEL-report.json if not given.")] = None,
     plots: Annotated[Path | None, Option(help="Folder to draw figures in; needs matplotlib.")] = None,
     radius: Annotated[int, whole("--radius", least=0, help="Radius of the ball in which precision is measured.")] = 2,
-    descriptor: EncoderPath = None,
+    encoder: EncoderPath = None,
     n_jobs: Threads = -1,
     data_dir: DataDir = None,
     roles: Roles = UNSAID,
@@ -197,7 +197,7 @@ def evaluate(
     target = outputs.file(path or Path(f"{model.stem}-report.json"), "report", model, data, stored)
     hasher = load(model)
     hasher.n_jobs = n_jobs
-    options.place_encoder(descriptor, hasher.descriptor_, model)
+    options.place_encoder(encoder, hasher.descriptor_, model)
     places = [one for one in (data, stored) if one is not None]
     sources = [options.labelled(options.read(one, data_dir, n_jobs, hasher.descriptor_, roles)) for one in places]
     for source in sources:
@@ -281,7 +281,8 @@ def _tell_trust(results: dict[str, Any]) -> None:
         shown.say(f"calibration error: {', '.join(found)}")
     if (kept := results.get("similarity", {}).get("promises")) is not None:
         precision, answered, recall = kept["precision_0.9"], kept["answered_0.9"], kept["recall_0.9"]
-        shown.say(f"promised precision .9: {precision:.3f} for {answered:.0%} of the queries; recall .9: {recall:.3f}")
+        kept_by = "–" if precision is None else f"{precision:.3f}"  # no query was answered
+        shown.say(f"promised precision .9: {kept_by} for {answered:.0%} of the queries; recall .9: {recall:.3f}")
 
 
 def _draw(report: dict[str, Any], folder: Path) -> list[Path]:

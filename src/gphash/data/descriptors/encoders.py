@@ -57,17 +57,17 @@ def of(descriptor: Any, subject: str = TEXTS, **settings: Any) -> Descriptor | s
 
     `subject` is what a function describes.
     """
-    if (
-        descriptor is None
-        or isinstance(descriptor, Descriptor)
-        or (isinstance(descriptor, str) and not is_path(descriptor))
-    ):
+    is_name = isinstance(descriptor, str) and descriptor in DESCRIPTORS
+    if descriptor is None or isinstance(descriptor, Descriptor) or is_name:
         if settings:
-            raise ValueError(
-                f"{min(settings)}={settings[min(settings)]!r}, but {descriptor!r} is no path of an encoder."
-            )
-        return descriptor
-    if is_path(descriptor):
+            name = min(settings)
+            raise ValueError(f"{name}={settings[name]!r} is a setting of encoders; give the path of one, too.")
+        found: Descriptor | str | None = descriptor
+        return found
+    if isinstance(descriptor, str) and not is_path(descriptor):
+        names = ", ".join(repr(name) for name in DESCRIPTORS if not name.endswith("-encoder"))
+        raise ValueError(f"descriptor={descriptor!r}; give one of {names}, or the path of an ONNX model.")
+    if isinstance(descriptor, str | os.PathLike):
         return open_encoder(descriptor, **settings)
     return given_encoder.hand_in(descriptor, subject)
 
