@@ -270,7 +270,7 @@ def test_a_block_that_is_missing_or_bad_is_named(copied, cluster):
     [
         (("fit", "blocks", "-m", "sdh"), "sdh needs all rows in memory"),
         (("search", "blocks.gphash", "key:1797"), "there is no item 1797."),
-        (("search", "blocks.gphash", "key:7", "--ranking", "expected"), "no probabilities (its picture cannot be"),
+        (("search", "blocks.gphash", "key:7", "--ranking", "expected"), "no probabilities (its picture or text"),
         (("search", "blocks.gphash", "key:7", "--show", "x.png"), "item 7 has no picture"),
         (("info", "blocks"), "'blocks' is a folder; gphash data blocks describes a folder of blocks."),
         (("data", "blocks.gphash"), "gphash info blocks.gphash explains it"),

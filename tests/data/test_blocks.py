@@ -710,7 +710,7 @@ def test_folders_of_something_else(tmp_path):
     (tmp_path / "a.npy").write_bytes(b"")
     assert blocks.is_folder_of_blocks(tmp_path)
     assert not blocks.is_folder_of_blocks(tmp_path / "a.npy")
-    for suffix in sources.PICTURES:
+    for suffix in sources.PICTURE_FILES:
         path = tmp_path / f"picture{suffix.upper()}"
         path.write_bytes(b"")
         assert not blocks.is_folder_of_blocks(tmp_path)

@@ -571,12 +571,12 @@ def test_a_picture(tmp_path):
         ("digits:val", ValueError, "data='digits:val'; give digits, digits:train or digits:test"),
         ("rows.npy", FileNotFoundError, r"data='rows\.npy': there is no such file or folder"),
         ("some/folder", FileNotFoundError, "data='some/folder': there is no such file or folder"),
-        ("there.txt", ValueError, r"data='there\.txt' has the suffix '\.txt'; give \.npy, \.npz, \.csv, \.parquet"),
+        ("there.doc", ValueError, r"data='there\.doc' has the suffix '\.doc'; give \.npy, \.npz, \.csv, \.parquet"),
     ],
 )
 def test_unknown_data(tmp_path, monkeypatch, data, error, words):
     monkeypatch.chdir(tmp_path)
-    text(tmp_path / "there.txt", "x")
+    text(tmp_path / "there.doc", "x")
     with pytest.raises(error, match=words) as caught:
         sources.read(data)
     assert "\n" not in str(caught.value)

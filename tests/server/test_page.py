@@ -578,6 +578,36 @@ def test_a_vector_is_searched_for(things, source):
     assert "".join(bit.text for bit in things.all("#bits .bit")) == bits
 
 
+def test_a_text_is_searched_for(browser, tmp_path, monkeypatch):
+    small = pytest.importorskip("tests.onnx_models", reason="needs the extra onnx")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    texts = [f"the {one} sees a {one}" for one in ("cat", "dog", "bird", "bank", "loan", "coin")]
+    X = np.stack([small.text_row(text) for text in texts])
+    hasher = GPHasher(**{**QUICK, "n_bits": 8, "n_inducing": 6}).fit(X, np.repeat([0, 1], 3))
+    encoder = small.text_model(tmp_path / "encoder")
+    Collection.create(tmp_path / "t.gphash", hasher, texts, encoder=encoder).close()
+    with serving(tmp_path / "t.gphash") as address:
+        page = Page(browser, address).open()
+        until(lambda: "Give a text" in page.text("#empty"))
+        page.press("/")
+        page.press("a dog & a cat")
+        page.one("#by-text button").click()
+        page.shows("a dog & a cat")
+        assert page.text("#query-label") == "text given"
+        # The address holds the text, and an item takes its place.
+        page.open(page.run("return location.hash")).shows("a dog & a cat")
+        assert page.one("#text").get_attribute("value") == "a dog & a cat"
+        page.one("#grid a.main").click()
+        until(lambda: page.text("#query-origin").startswith("item "))
+        assert "text=" not in page.run("return location.hash")
+
+
+def test_without_an_encoder_of_texts_there_is_no_field(things):
+    things.open()
+    until(lambda: things.all(".starters a"))
+    assert not things.one("#by-text").is_displayed()
+
+
 def test_a_condition_narrows_the_search(things):
     things.open(hashed("sku-7") + "&k=600").shows("item sku-7")
     columns = [column.text for column in things.all("#column-list li")]

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from typer import Argument, BadParameter
 
 from gphash.cli import app, options, outputs, shown
-from gphash.cli.options import Cluster, Data, DataDir, Model, Place, Replace, Threads
+from gphash.cli.options import Cluster, Data, DataDir, EncoderPath, Model, Place, Replace, Threads
 from gphash.data.headers import UNSAID, Roles
 
 NEW = "The collection, a folder; DATA.gphash if not given."
@@ -26,6 +26,7 @@ def index(
     data: Data,
     path: Output = None,
     replace: Replace = False,
+    encoder: EncoderPath = None,
     executor: Cluster = None,
     n_jobs: Threads = -1,
     data_dir: DataDir = None,
@@ -43,6 +44,7 @@ def index(
 
     source: Any
     loaded = models.load(model)
+    options.place_encoder(encoder, loaded.descriptor, model)
     if blocks := options.has_blocks(data, executor):
         source = options.open_blocks(data, roles)
     else:
@@ -70,7 +72,14 @@ def index(
     "gphash add 'postgresql://me@localhost/shop?collection=photos' cat.jpg",
 )
 @options.with_columns
-def add(path: Place, data: Data, n_jobs: Threads = -1, data_dir: DataDir = None, roles: Roles = UNSAID) -> None:
+def add(
+    path: Place,
+    data: Data,
+    encoder: EncoderPath = None,
+    n_jobs: Threads = -1,
+    data_dir: DataDir = None,
+    roles: Roles = UNSAID,
+) -> None:
     """Add rows to a collection, all of them or none.
 
     The collection's own model encodes them. When the command ends, they are on disk, and whoever searches finds them.
@@ -82,6 +91,7 @@ def add(path: Place, data: Data, n_jobs: Threads = -1, data_dir: DataDir = None,
         raise BadParameter(f"DATA {data!r} is a folder of blocks; gphash index makes a collection of one.")
     with Collection.open(path, writable=True) as collection:
         descriptor = collection.descriptor or collection.model.descriptor
+        options.place_encoder(encoder, descriptor, options.hidden(path))
         source = options.read(data, data_dir, n_jobs, descriptor, roles)
         options.check_rows(collection.model.n_features, descriptor, options.hidden(path), source)
         if collection.layout.keys == "text" and source.ids is not None:  # a file of texts that all look like numbers

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument
 
 from gphash.cli import app, options, outputs, shown
-from gphash.cli.options import DataDir, Describe, Threads
+from gphash.cli.options import DataDir, Describe, EncoderOption, Threads
 from gphash.data.headers import UNSAID, Roles
 from gphash.data.known import data_sets
 
 if TYPE_CHECKING:
     from gphash.container import Description
+    from gphash.data.sources import Source
 
 MISSING = 10  # missing files that are named
 KEYS = {"integer": "whole numbers", "text": "texts"}
@@ -80,6 +81,7 @@ def _size(path: Path) -> int:
 def data(
     data: Data = None,
     descriptor: Describe = None,
+    encoder_options: EncoderOption = None,
     n_jobs: Threads = -1,
     data_dir: DataDir = None,
     roles: Roles = UNSAID,
@@ -99,7 +101,7 @@ def data(
     told = (
         _blocks(data, descriptor, roles)
         if options.has_blocks(data)
-        else _rows(data, data_dir, n_jobs, descriptor, roles)
+        else _rows(options.read(data, data_dir, n_jobs, descriptor, roles, encoder_options))
     )
     if not shown.answer(told, ""):
         return
@@ -112,11 +114,10 @@ def data(
         shown.say(f"… and {len(counts) - shown.MOST:,} more; --json lists all.")
 
 
-def _rows(data: str, data_dir: Path | None, n_jobs: int, descriptor: str | None, roles: Roles) -> dict[str, Any]:
+def _rows(source: "Source") -> dict[str, Any]:
     """What is known of rows."""
     import numpy as np
 
-    source = options.read(data, data_dir, n_jobs, descriptor, roles)
     told: dict[str, Any] = {"name": source.name, "rows": len(source.X), "features": source.X.shape[1]}
     told["supervision"] = options.supervision_of(source.y, source.pairs)
     told["classes"] = _counts(source.y, source.classes)

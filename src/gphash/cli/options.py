@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 DATA = (
     "What to read rows from: a known data set and split (digits:train, cifar10:test, mnist …), a folder of pictures, "
     "a picture, or a file .npy, .npz, .csv or .parquet; to fit, encode and index also a folder of .npy or .parquet "
-    "blocks, or a Zarr array."
+    "blocks, or a Zarr array. With an encoder of texts also a file .txt, one text a line, a folder of .txt files, or a "
+    "table with a column of texts."
 )
 NAMED = 5  # files that were left out
 BLOCKS = "a folder of .npy or .parquet blocks, or a Zarr array"
@@ -54,18 +55,39 @@ def words(name: str, text: str) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def settings(given: list[str] | None) -> dict[str, Any]:
+def settings(given: list[str] | None, option: str = "--set") -> dict[str, Any]:
     """Parameters from NAME=VALUE, each value a number or a truth if it looks like one."""
     found: dict[str, Any] = {}
     for text in given or []:
         name, _, value = text.partition("=")
         if not (name.isidentifier() and value):
-            raise BadParameter(f"--set {text!r}; give NAME=VALUE.")
+            raise BadParameter(f"{option} {text!r}; give NAME=VALUE.")
         found[name] = {"true": True, "false": False}.get(value.lower(), value)
         for kind in (float, int) if "_" not in value and value.isascii() else ():
             with contextlib.suppress(ValueError):
                 found[name] = kind(value)
     return found
+
+
+def encoder_settings(given: list[str] | None) -> dict[str, Any]:
+    """Settings of an encoder from NAME=VALUE, where a value may be numbers with commas between them."""
+    found = settings(given, "--encoder-option")
+    for name, value in found.items():
+        if isinstance(value, str) and "," in value:
+            try:
+                found[name] = [float(word) for word in value.split(",")]
+            except ValueError:
+                raise BadParameter(f"--encoder-option {name}={value}; give numbers separated by commas.") from None
+    return found
+
+
+def place_encoder(path: str | None, descriptor: "Descriptor | None", owner: str | Path) -> None:
+    """Say where the encoder of a model or collection is; another one is refused."""
+    if path is not None:
+        from gphash.data.descriptors import encoders
+
+        with app.usage():
+            encoders.hand_in(path, descriptor, str(owner))
 
 
 def key(word: str, collection: "Collection") -> int | str:
@@ -133,15 +155,17 @@ def read(
     n_jobs: int,
     descriptor: "Descriptor | str | None" = None,
     roles: Roles = UNSAID,
+    encoder_options: list[str] | None = None,
 ) -> "Source":
-    """DATA, its pictures described as a model does it or by a descriptor's name.
+    """DATA, its pictures or texts described as a model does it, by a descriptor's name, or by an encoder's path.
 
     What was left out is said, and of a table also what its columns are.
     """
     from gphash.data import sources
 
     with shown.Meter(f"reading {data}") as progress, app.usage():
-        source = sources.read(data, data_dir, progress, n_jobs, descriptor, roles)
+        of_encoder = encoder_settings(encoder_options)
+        source = sources.read(data, data_dir, progress, n_jobs, descriptor, roles, of_encoder)
     reasons = [one.reason for one in source.skipped]
     if not is_known(data) and sources.is_table(data):
         _tell_columns(data, source.X.shape[1], [name for name in source.columns if name != "key"], reasons)
@@ -168,7 +192,9 @@ def _tell_columns(data: str, n_features: int, items: list[str], left_out: list[s
         shown.note(f"{data}: {n_features:,} features a row; item columns: {named} (--item-column adds some)")
     if left_out:
         what = shown.some(left_out, NAMED, "; and {} more")
-        shown.remark(f"left out {len(left_out)} column(s) of {data!r}: {what}")
+        n_columns = sum(one.startswith("column ") for one in left_out)
+        count = f"{n_columns} column(s) of {data!r}" if n_columns == len(left_out) else f"of {data!r}"
+        shown.remark(f"left out {count}: {what}")
 
 
 def labelled(source: "Source") -> "Source":
@@ -250,6 +276,17 @@ RANKING = (
     "the most probably similar first."
 )
 PLACE = "A collection: a folder, as gphash index writes it, or postgresql://USER@HOST/DATABASE?collection=NAME."
+DESCRIBE = (
+    "How pictures become rows: gist, bag-of-words or pixels; or the path of an encoder of pictures or texts: an ONNX "
+    "model, or the folder that it is in."
+)
+ENCODER_OPTION = (
+    "What the files beside an encoder do not say: size=224, mean=0.485,0.456,0.406, deviation=0.229,0.224,0.225, "
+    "pooling=cls, normalised=false, tokens=256, output=NAME; repeatable."
+)
+ENCODER_PATH = (
+    "Where the encoder is that the model was trained with, if it is not where it was. Another one is refused."
+)
 REPLACE = "Replace a collection that is there. It stays until the new one is whole."
 THREADS = "Threads; -1 takes all cores. Never changes a result."
 
@@ -259,7 +296,9 @@ Place = Annotated[str, Argument(metavar="COLLECTION", help=PLACE)]
 Replace = Annotated[bool, Option("--replace", help=REPLACE)]
 Pictures = Annotated[Path | None, Option(help="Folder of the pictures, if it is not beside the collection.")]
 DataDir = Annotated[Path | None, Option(help="Folder of data sets; if not given, GPHASH_DATA or the user's cache.")]
-Describe = Annotated[str | None, Option("--descriptor", help="How pictures become rows: gist, bag-of-words or pixels.")]
+Describe = Annotated[str | None, Option("--descriptor", metavar="NAME or PATH", help=DESCRIBE)]
+EncoderOption = Annotated[list[str] | None, Option("--encoder-option", metavar="NAME=VALUE", help=ENCODER_OPTION)]
+EncoderPath = Annotated[str | None, Option("--descriptor", metavar="PATH", help=ENCODER_PATH)]
 Cluster = Annotated[str | None, Option("--cluster", metavar="ADDRESS", help=CLUSTER)]
 Set = Annotated[list[str] | None, Option("--set", metavar="NAME=VALUE", help=SET)]
 Seed = Annotated[int, whole("--seed", least=0, most=2**32 - 1, help="Seed of everything random.")]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, BadParameter, Option
 
 from gphash.cli import app, options, outputs, shown
-from gphash.cli.options import Cluster, Data, DataDir, K, Model, Pictures, Place, Radius, Ranking, Threads
+from gphash.cli.options import Cluster, Data, DataDir, EncoderPath, K, Model, Pictures, Place, Radius, Ranking, Threads
 from gphash.data.headers import UNSAID, Roles
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ DRAWINGS = (".png", ".svg", ".pdf")
 DRAWN = 512  # pixels of the longer side that a drawn picture keeps at least
 
 QUERY = "A picture, a file .npy of one or more rows, key:7 for an item, or random."
+TEXT = "Search by this text, in a collection of texts."
 WHERE = "Only items for which this holds: a condition on their columns, such as 'price < ?'. gphash info lists them."
 PARAM = "The value of a ? in --where, taken for a number or a text as what it is compared with; repeatable."
 ABOUT = 60  # letters of a title
@@ -42,6 +43,7 @@ def encode(
     data: Data,
     path: Annotated[Path | None, options.output(CODES)] = None,
     probabilities: Annotated[bool, Option("--probabilities", "-p", help="P(bit = 1) as well, in a file .npz.")] = False,
+    encoder: EncoderPath = None,
     executor: Cluster = None,
     n_jobs: Threads = -1,
     data_dir: DataDir = None,
@@ -71,6 +73,7 @@ def encode(
     loaded = models.load(model, n_jobs)
     if probabilities and not loaded.has_probabilities:
         raise ValueError(f"{str(model)!r} is a model of {loaded.method}, which gives no probabilities; leave -p out.")
+    options.place_encoder(encoder, loaded.descriptor, model)
     X = (source := options.read(data, data_dir, n_jobs, loaded.descriptor, roles)).X
     options.check_rows(loaded.n_features, loaded.descriptor, model, source)
     pieces = [X[start : start + ROWS] for start in range(0, len(X), ROWS)]
@@ -111,12 +114,14 @@ def _in_bulk(model: Path, data: str, output: Path | None, cluster: str | None, n
 @app.command(
     "gphash search digits.gphash key:7",
     "gphash search photos.gphash cat.jpg -k 20 --show found.png",
+    "gphash search reviews.gphash --text 'arrived broken'",
     "gphash search shop.gphash rows.npy --where 'price < ? and label = ?' --param 10 --param shoe",
     "gphash search 'postgresql://me@localhost/shop?collection=photos' key:sku-17",
 )
 def search(
     path: Place,
-    query: Annotated[str, Argument(metavar="QUERY", help=QUERY)],
+    query: Annotated[str | None, Argument(metavar="QUERY", help=QUERY)] = None,
+    text: Annotated[str | None, Option("--text", metavar="TEXT", help=TEXT)] = None,
     k: K = 10,
     ranking: Ranking = "hamming",
     radius: Radius = None,
@@ -127,14 +132,19 @@ def search(
     params: Annotated[list[str] | None, Option("--param", metavar="VALUE", help=PARAM)] = None,
     show: Show = None,
     pictures: Pictures = None,
+    encoder: EncoderPath = None,
     seed: Annotated[int | None, options.whole("--seed", least=0, help=SEED)] = None,
 ) -> None:
-    """Find the nearest items of a picture, a row or an item.
+    """Find the nearest items of a picture, a text, a row or an item.
 
     Bits are shown as they differ from the query's: a dot is a bit that agrees. A condition compares columns with
     values: =, <>, <, <=, >, >=, and, or, not, in, between, like, is null. It is the same for a folder and PostgreSQL.
     """
+    if (query is None) == (text is None):
+        raise BadParameter("give either QUERY or --text.")
     if show is not None:
+        if query is None:
+            raise BadParameter("--show draws pictures; leave it out with --text.")
         _check_sheet(show, query)
         outputs.file(show, "drawing", query, option="--show")
     from gphash.collection.collection import Collection
@@ -142,11 +152,12 @@ def search(
     how: dict[str, Any] = {"where": where, "params": params or [], "label": label}
     how |= {"min_probability": min_probability, "precision": precision}
     with Collection.open(path, pictures=pictures) as collection:
-        asked = dict(_queries(collection, query, seed))
+        options.place_encoder(encoder, collection.descriptor, options.hidden(path))
+        asked = dict(_queries(collection, query, seed) if query is not None else [_by_text(collection, str(text))])
         found = collection.search([*asked.values()], k, ranking=ranking, radius=radius, **how)
         pairs = zip(asked.items(), found, strict=True)
         results = [_record(name, one, hits, collection.n_bits) for (name, one), hits in pairs]
-        if show is not None:
+        if show is not None and query is not None:
             _draw(collection, results[0], query, show)
     if _tell(results, ranking) and show is not None:
         shown.say(f"wrote {show}")
@@ -169,6 +180,10 @@ def _queries(collection: "Collection", text: str, seed: int | None) -> "Iterator
             yield name, collection.query(features=row)
     else:
         yield text, collection.query(picture=Path(text))
+
+
+def _by_text(collection: "Collection", text: str) -> "tuple[str, Query]":
+    return text if len(text) <= ABOUT else f"{text[:ABOUT]}…", collection.query(text=text)
 
 
 def _record(name: str, query: "Query", hits: "list[Hit]", n_bits: int) -> dict[str, Any]:

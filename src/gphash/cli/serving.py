@@ -11,7 +11,7 @@ from typing import Annotated
 from typer import Option
 
 from gphash.cli import app, options, shown
-from gphash.cli.options import Pictures, Place, whole
+from gphash.cli.options import EncoderPath, Pictures, Place, whole
 
 READ, WRITE = "GPHASH_READ_TOKEN", "GPHASH_WRITE_TOKEN"
 TOKEN_BYTES = 4096
@@ -38,6 +38,7 @@ def serve(
     port: Annotated[int, whole("--port", least=0, most=65535, help="Port to listen at; 0 takes a free one.")] = 8080,
     writable: Annotated[bool, Option("--writable", help="Let items be added and removed.")] = False,
     pictures: Pictures = None,
+    encoder: EncoderPath = None,
     read_token: Annotated[Path | None, Option("--read-token-file", help=TOKEN.format("readers", READ))] = None,
     write_token: Annotated[Path | None, Option("--write-token-file", help=TOKEN.format("writers", WRITE))] = None,
     no_token: NoToken = False,

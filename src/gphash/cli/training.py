@@ -7,7 +7,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import BadParameter, Option
 
 from gphash.cli import app, options, outputs, shown
-from gphash.cli.options import Cluster, Data, DataDir, Describe, Model, Seed, Set, Threads, output, whole
+from gphash.cli.options import (
+    Cluster,
+    Data,
+    DataDir,
+    Describe,
+    EncoderOption,
+    EncoderPath,
+    Model,
+    Seed,
+    Set,
+    Threads,
+    output,
+    whole,
+)
 from gphash.data.headers import UNSAID, Roles
 from gphash.hashers import methods
 
@@ -25,6 +38,7 @@ Checkpoint = Annotated[Path | None, Option(help="File that keeps the state of tr
     "gphash fit digits:train --bits 16",
     "gphash fit photos/ -o photos.gph --checkpoint photos.run",
     "gphash fit photos/ --descriptor bag-of-words --set kernel=matern-3/2",
+    "gphash fit reviews.csv --text-column body --descriptor all-MiniLM-L6-v2/",
     "gphash fit /shared/blocks --cluster tcp://10.0.0.1:8786",
     interrupted=lambda given: app.AGAIN if given["checkpoint"] else None,
 )
@@ -37,6 +51,7 @@ def fit(
     option: Set = None,
     checkpoint: Checkpoint = None,
     descriptor: Describe = None,
+    encoder_options: EncoderOption = None,
     executor: Cluster = None,
     random_state: Seed = 0,
     n_jobs: Threads = -1,
@@ -63,7 +78,8 @@ def fit(
         options.refuse_descriptor(descriptor)
         lesson = _lesson_of_blocks(hasher, method, data, roles)
     else:
-        lesson = _lesson(hasher, method, options.read(data, data_dir, n_jobs, descriptor, roles))
+        source = options.read(data, data_dir, n_jobs, descriptor, roles, encoder_options)
+        lesson = _lesson(hasher, method, source)
     X, y, (n_rows, n_features), *about = lesson
     if hasattr(hasher, "n_inducing") and "n_inducing" not in given:
         hasher.n_inducing = min(hasher.n_inducing, n_rows)  # more would be a warning that nobody asked for
@@ -165,6 +181,7 @@ def evaluate(
     path: Annotated[Path | None, output("The report; MODEL-report.json if not given.")] = None,
     plots: Annotated[Path | None, Option(help="Folder to draw figures in; needs matplotlib.")] = None,
     radius: Annotated[int, whole("--radius", least=0, help="Radius of the ball in which precision is measured.")] = 2,
+    encoder: EncoderPath = None,
     n_jobs: Threads = -1,
     data_dir: DataDir = None,
     roles: Roles = UNSAID,
@@ -180,6 +197,7 @@ def evaluate(
     target = outputs.file(path or Path(f"{model.stem}-report.json"), "report", model, data, stored)
     hasher = load(model)
     hasher.n_jobs = n_jobs
+    options.place_encoder(encoder, hasher.descriptor_, model)
     places = [one for one in (data, stored) if one is not None]
     sources = [options.labelled(options.read(one, data_dir, n_jobs, hasher.descriptor_, roles)) for one in places]
     for source in sources:

@@ -5,11 +5,14 @@ from itertools import repeat
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gphash.collection import building, columns
 from gphash.collection.rows import NewRow
 from gphash.data import pictures
+from gphash.data.descriptors import described
 from gphash.data.descriptors import descriptor as descriptors
+from gphash.data.descriptors.descriptor import TEXTS
 from gphash.data.sources import Source
 
 
@@ -17,14 +20,16 @@ def prepare(
     collection: Any, X: Any, items: Any, pictures_of: Sequence[bytes | None] | None, max_pixels: int
 ) -> tuple[list[NewRow], list[bytes | None]]:
     """New items and their pictures; see `Collection.add`."""
-    contents, described = list(pictures_of or ()), X is None
+    contents, is_described = list(pictures_of or ()), X is None
     if isinstance(X, Source):
         descriptors.check_same(collection.model.descriptor, X.descriptor, collection.name, X.name)
-        contents, described = building.pictures_of(X), X.images is not None
+        contents, is_described = building.pictures_of(X), X.is_described
         X, items = X.X, building.said(X, items)
-    if X is None and (not contents or None in contents):
+    if X is None and collection.descriptor is not None and collection.descriptor.takes == TEXTS:
+        X = _of_texts(collection, items)
+    elif X is None and (not contents or None in contents):
         raise ValueError("X=None, and not every item has a picture; give rows, or a picture for each.")
-    if X is None:
+    elif X is None:
         X = np.stack([collection.describe(one, max_pixels=max_pixels) for one in contents if one is not None])
     else:
         for one in contents:
@@ -36,7 +41,16 @@ def prepare(
         raise ValueError(f"pictures_of has {len(contents)} entries for {len(codes)} rows; give one for each.")
     told = columns.fit(columns.read(items, len(codes)), collection.layout)
     made = [
-        NewRow(key, code, described, {name: cells[place] for name, cells in told.values.items()})
+        NewRow(key, code, is_described, {name: cells[place] for name, cells in told.values.items()})
         for place, (key, code) in enumerate(zip(told.keys or repeat(None), codes, strict=False))
     ]
     return made, contents
+
+
+def _of_texts(collection: Any, items: Any) -> NDArray[np.float32]:
+    """Rows of the items' texts."""
+    n_items = len(items) if isinstance(items, Sequence) else len(next(iter(dict(items or {}).values()), ()))
+    texts = columns.lists(items, n_items).get("text", ())
+    if not len(texts) or not all(isinstance(text, str) and text.strip() for text in texts):
+        raise ValueError("X=None, and not every item has a text; give rows, or a text for each.")
+    return described.rows(list(texts), collection.descriptor).X

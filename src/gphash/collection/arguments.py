@@ -75,7 +75,7 @@ def queries(given: Any, ranking: str, collection: Any) -> list[Query]:
 def check_ranking(ranking: str, query: Query, model: Model, hidden_folder: Path | None) -> None:
     """Refuse a ranking that is unknown, or that the query does not allow."""
     if RANKINGS.find(ranking, "ranking").needs == "probabilities" and query.probabilities is None:
-        why = "its picture cannot be described again" if model.has_probabilities else f"{model.method} has none"
+        why = "its picture or text cannot be described again" if model.has_probabilities else f"{model.method} has none"
         if model.has_probabilities and hidden_folder is not None:
             why += f": give pictures={str(hidden_folder)!r}"
         raise ValueError(f"ranking={ranking!r}, but the query has no probabilities ({why}); give 'hamming'.")

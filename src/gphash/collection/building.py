@@ -21,6 +21,7 @@ from gphash.collection.stores import Location, refuse_address
 from gphash.data import pictures
 from gphash.data.blocks import FolderTable, open_folder
 from gphash.data.dataset import Images, Progress
+from gphash.data.descriptors import described, encoders
 from gphash.data.descriptors import descriptor as descriptors
 from gphash.data.descriptors.descriptor import Descriptor
 from gphash.data.sources import Source
@@ -46,6 +47,8 @@ class Material(NamedTuple):
         How pictures became rows, if they did.
     images, home
         Pixels of the items' pictures, or paths of files, which lie in `home`.
+    is_described
+        Whether rows were made of the items' pictures or texts.
     """
 
     name: str
@@ -54,6 +57,7 @@ class Material(NamedTuple):
     descriptor: Descriptor | None = None
     images: Images | None = None
     home: Path | None = None
+    is_described: bool = False
 
 
 def create(
@@ -61,6 +65,7 @@ def create(
     model: Any,
     X: Any,
     items: Any,
+    encoder: Any,
     replace: bool,
     executor: Any,
     progress: Progress | None,
@@ -75,16 +80,17 @@ def create(
     with making(target, replace, resumable=blocks is not None) as made:
         loaded = put_model(model, target / made.model, n_jobs)
         if blocks is None:
+            X = _rows(X, encoder, loaded, n_jobs)
             material, rows = _material(X, items, target, loaded)
             parts, codes = _encode(target, material, rows, loaded, progress)
         else:
-            material = _of_blocks(blocks, items, target)
+            material = _of_blocks(blocks, items, target)._replace(descriptor=_encoder(encoder, loaded))
             own = _numbers(material.columns, blocks.n_rows)
             parts, codes = _encode_blocks(target, blocks, loaded, made.model, executor, progress, n_jobs, own)
         pixels = material.images if isinstance(material.images, np.ndarray) else None
         numbers = (number for own, _ in codes for number in own.tolist()) if pixels is not None else ()
         kept = () if pixels is None else _pixels(numbers, pixels)
-        made.finish(material, loaded, parts, codes, material.images is not None, kept)
+        made.finish(material, loaded, parts, codes, material.is_described, kept)
     return material.home
 
 
@@ -195,6 +201,34 @@ def put_model(model: Any, target: Path, n_jobs: int | None = -1) -> Model:
     return models.load(target, n_jobs)
 
 
+def _encoder(encoder: Any, model: Model) -> Descriptor | None:
+    """What made rows, as it was given; None for nothing."""
+    found = encoders.of(encoder)
+    if isinstance(found, str):
+        raise ValueError(f"encoder={found!r}; give the path of an ONNX model, a function, or something with encode.")
+    if found is not None and found.n_features != model.n_features:
+        raise ValueError(f"encoder={found} gives {found.n_features} numbers, and the model takes {model.n_features}.")
+    return found
+
+
+def _rows(X: Any, encoder: Any, model: Model, n_jobs: int | None) -> Any:
+    """Rows, or the source that they come from; texts become rows."""
+    made_by = _encoder(encoder, model)
+    if isinstance(X, Source):
+        if made_by is not None and made_by != X.descriptor:
+            raise ValueError(
+                f"encoder={made_by}; {X.name!r} was read with {X.descriptor}: leave it out, or read it again."
+            )
+        return X
+    is_text = isinstance(X, Sequence) and len(X) > 0 and isinstance(X[0], str)
+    made_by = made_by or model.descriptor
+    if made_by is None or not (is_text or encoder is not None):
+        return X
+    rows = described.rows(list(X), made_by, n_jobs).X if is_text else np.asanyarray(X)
+    said = {"text": list(X)} if is_text else {}
+    return Source("", rows, None, None, (), None, None, made_by, "", (), None, said)
+
+
 def _material(X: Any, items: Any, target: Path, model: Model) -> tuple[Material, NDArray[Any]]:
     if not isinstance(X, Source):
         rows = np.asanyarray(X)
@@ -207,9 +241,9 @@ def _material(X: Any, items: Any, target: Path, model: Model) -> tuple[Material,
     told = columns.read(said(X, items), len(X.X))
     if X.images is not None and not isinstance(X.images, np.ndarray):
         home = Path(os.path.abspath(X.folder or os.path.commonpath([os.path.dirname(path) for path in X.images])))
-    name = Path(X.name).name or X.name
+    name = Path(X.name).name or X.name or target.stem
     named = tuple(map(files.readable, X.classes)) or _classes(told)
-    return Material(name, told, named, X.descriptor, X.images, home), X.X
+    return Material(name, told, named, X.descriptor, X.images, home, X.is_described), X.X
 
 
 def said(source: Source, items: Any) -> dict[str, Any]:

@@ -8,14 +8,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gphash.arrays import Floats
-from gphash.collection import adding, arguments, building, columns, conditions, showing
+from gphash.collection import adding, arguments, asking, building, columns, conditions, showing
 from gphash.collection.nearest import cut, judged
 from gphash.collection.records import Bucket, Hit, Item, Picture, Query, UnknownItemError, bits_of, is_relevant
 from gphash.collection.rows import Key, Layout, Row
 from gphash.collection.stores import Location, Store, open_store
 from gphash.data import pictures
 from gphash.data.dataset import Progress
-from gphash.data.descriptors.descriptor import Descriptor
+from gphash.data.descriptors import encoders
+from gphash.data.descriptors.descriptor import PICTURES, Descriptor
 from gphash.functions.model import Model
 from gphash.index.rankings import RANKINGS, Ranking
 
@@ -41,6 +42,7 @@ class Collection:
         X: Any,
         items: Any = None,
         *,
+        encoder: Any = None,
         replace: bool = False,
         executor: Any = None,
         progress: Progress | None = None,
@@ -56,12 +58,15 @@ class Collection:
         model
             A fitted hasher, or the file of a model.
         X
-            Rows [n, d]; or what `gphash.data.sources.read` gives, with labels and pictures; or the path of a folder of
-            blocks.
+            Rows [n, d]; or texts, with an `encoder`; or what `gphash.data.sources.read` gives, with labels and
+            pictures; or the path of a folder of blocks.
         items
             What is known of the rows: a DataFrame, a list of dicts, or a dict of lists. `key` tells items apart, a text
             or a whole number; 0, 1, … if there is none. `label` or `tags`, `title`, `text`, `link` and `picture`, the
             path of a file, are known to the page. All other columns can be used in conditions.
+        encoder
+            What made the rows, and describes what is searched for: the path of an ONNX model, a function of a list of
+            texts, or something with a method `encode`.
         replace
             Whether a collection that is there may be replaced. Until the new one is whole, the old one stays.
         executor : dask.distributed.Client, address of a scheduler, or None
@@ -73,8 +78,8 @@ class Collection:
         writable
             Whether to open it for changes.
         """
-        pictures_from = building.create(path, model, X, items, replace, executor, progress, n_jobs)
-        return cls.open(path, writable=writable, pictures=pictures_from)
+        pictures_from = building.create(path, model, X, items, encoder, replace, executor, progress, n_jobs)
+        return cls.open(path, writable=writable, pictures=pictures_from, encoder=encoder)
 
     @classmethod
     def open(
@@ -83,6 +88,7 @@ class Collection:
         *,
         writable: bool = False,
         pictures: Location | None = None,
+        encoder: Any = None,
         condition_seconds: float | None = None,
     ) -> Self:
         """Open a collection.
@@ -98,12 +104,16 @@ class Collection:
             The folder of the pictures. If None, the one that the collection names, but only if that is inside the
             collection, or right beside it: a collection may come from anywhere, and name any. A folder that is not
             used is `hidden_folder`.
+        encoder
+            The collection's own, if that is not where it was: as for `create`. Another one is refused.
         condition_seconds
             How long a condition may take, for those that come from strangers; None for as long as it needs.
         """
         store = open_store(path, writable)
         store.condition_seconds = condition_seconds
         try:
+            if encoder is not None:
+                encoders.hand_in(encoder, store.descriptor, store.name)
             return cls(store, None if pictures is None else Path(pictures))
         except BaseException:
             store.close()
@@ -147,7 +157,7 @@ class Collection:
 
     @property
     def descriptor(self) -> Descriptor | None:
-        """How pictures become rows, if they do."""
+        """How pictures or texts become rows, if they do."""
         return self._store.descriptor
 
     @property
@@ -193,68 +203,48 @@ class Collection:
         rows = self.model.check_rows(features, "features")
         return self.model.encode(rows), self.model.bit_probabilities(rows) if self.model.has_probabilities else None
 
-    def describe(self, picture: bytes | Location, *, max_pixels: int = pictures.MAX_PIXELS) -> NDArray[np.float32]:
-        """A picture, the content of its file or its path, as a row that the model takes, [d].
+    def describe(self, given: bytes | Location, *, max_pixels: int = pictures.MAX_PIXELS) -> NDArray[np.float32]:
+        """A picture, the content of its file or its path, or a text as a row that the model takes, [d].
 
-        A PictureError says why it cannot be described, or has too many pixels.
+        Which of both it is, the collection's `descriptor` decides. A PictureError says why a picture cannot be
+        described, or has too many pixels; a MissingEncoderError that the encoder has to be given to `open`.
         """
-        if self.descriptor is None:
-            raise ValueError(
-                "picture given, but the collection holds plain features; give features, such as a file .npy of rows."
-            )
-        return self.descriptor.describe(pictures.open_picture(picture, max_pixels, self.descriptor.spare))
+        takes = PICTURES if self.descriptor is None else self.descriptor.takes
+        return asking.described(self.descriptor, takes, given, max_pixels)
 
     def query(
         self,
         *,
         features: ArrayLike | None = None,
         picture: bytes | Location | None = None,
+        text: str | None = None,
         key: Key | None = None,
         code: ArrayLike | str | None = None,
         certainty: bool = True,
     ) -> Query:
-        """What to search for; give exactly one of the first four.
+        """What to search for; give exactly one of the first five.
 
         Parameters
         ----------
         features
             One row, [d].
-        picture
-            The content of a picture's file, or its path.
+        picture, text
+            The content of a picture's file, or its path; or a text, if the collection's encoder takes texts.
         key
-            Of an item of the collection. It keeps its stored code; its probabilities are those of its picture, if
-            there is one.
+            Of an item of the collection. It keeps its stored code; its probabilities are those of its picture or
+            text, if there is one.
         code
             Packed, uint8 [bytes], or zeros and ones as a text.
         certainty
             Whether to compute probabilities of its bits and classes; ranking by Hamming distance needs none.
         """
-        given = {"features": features, "picture": picture, "key": key, "code": code}
-        names = [name for name, value in given.items() if value is not None]
-        if len(names) != 1:
-            raise ValueError(
-                f"{' and '.join(names) or 'nothing'} given; give exactly one of features, picture, key and code."
-            )
-        if key is not None:
-            return self._query_by_key(key, certainty)
-        if code is not None:
-            return Query(arguments.code(code, self.n_bits), None)
-        rows = arguments.row(features, self.model) if picture is None else self.describe(picture)[None]
-        if not certainty:
-            return Query(self.model.encode(rows)[0], None, model=self.model.fingerprint)
-        packed, chances = self.encode(rows)
-        classes = None if self.model.reader_ is None else self.model.class_probabilities(rows)[0]
-        return Query(packed[0], None if chances is None else chances[0], (), None, self.model.fingerprint, classes)
-
-    def _query_by_key(self, key: Key, certainty: bool) -> Query:
-        row = self._row(key)
-        query = Query(np.frombuffer(row.code, np.uint8), None, row.labels, row.key, self.model.fingerprint)
-        if self.descriptor is None or not self.model.has_probabilities or not certainty or not row.described:
-            return query
-        if (pixels := self._shown.pixels(row, self.descriptor.spare)) is None:
-            return query
-        seen = self.query(features=self.descriptor.describe(pixels))
-        return query._replace(probabilities=seen.probabilities, classes=seen.classes)
+        name, given = asking.one_of(features=features, picture=picture, text=text, key=key, code=code)
+        if name == "key":
+            return asking.from_item(self._row(given), self.model, self.descriptor, self._shown, certainty)
+        if name == "code":
+            return Query(arguments.code(given, self.n_bits), None)
+        rows = self.model.check_rows(asking.given_row(self.descriptor, self.model, name, given), name)
+        return asking.from_row(rows, self.model, certainty)
 
     def search(
         self,
@@ -405,7 +395,8 @@ class Collection:
         Parameters
         ----------
         X
-            Rows [n, d], or what `gphash.data.sources.read` gives; if None, the pictures are described.
+            Rows [n, d], or what `gphash.data.sources.read` gives; if None, the pictures are described, or the texts
+            in `items`.
         items
             What is known of them, as for `create`. Keys must be new (KnownKeyError). If they are numbers, they can be
             left out: the next ones that were never used are taken.

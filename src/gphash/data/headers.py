@@ -18,6 +18,7 @@ VALUES = (NUMBERS, TEXTS, DATES, BOOLEANS)  # what an item can have
 KNOWN = ("title", "text", "link", "picture")  # item columns that mean something, in any case
 TAKEN = {"label": "label", "tags": "label", "key": "key"}  # names that only a column of this role may have
 NAMED = 6  # columns that an error names
+LONGEST_CELL = 1 << 24  # letters of a cell in a CSV file: a text may be long
 # What pandas calls the numbers of the rows if they are written without a name.
 _INDEX = re.compile(r"__index_level_[0-9]+__|Unnamed: [0-9]+")
 
@@ -33,6 +34,8 @@ class Roles(NamedTuple):
         What is kept as the item column "text".
     items
         Columns of numbers that are no features.
+    described
+        Whether rows are made of texts: then a table needs no features, and its numbers say something of the items.
     """
 
     label: str | None = None
@@ -40,6 +43,7 @@ class Roles(NamedTuple):
     key: str | None = None
     text: str | None = None
     items: tuple[str, ...] = ()
+    described: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -95,7 +99,12 @@ class Header(NamedTuple):
         left_out: dict[int, str] = {}
         items: dict[str, int] = {} if text is None else {"text": text}
         free = [column for column in range(len(names)) if column not in (label, tags, key, text)]
+        texts = [column for column in free if folded[column] == "text" and kinds[column] not in (VECTORS, EMPTY)]
+        described = roles.described and (text is not None or bool(texts))
         vectors = [column for column in free if kinds[column] == VECTORS]
+        if described:
+            left_out |= dict.fromkeys(vectors, "rows are made of the texts")
+            vectors = []
         if len(vectors) > 1:
             raise DataError(
                 f"{str(path)!r} has lists of numbers in the columns {_some(names, vectors)}; one of them must be the "
@@ -106,7 +115,7 @@ class Header(NamedTuple):
             name, kind = names[column], kinds[column]
             known = folded[column] if folded[column] in KNOWN else name
             if kind == VECTORS:
-                continue
+                continue  # the features, or left out
             if kind not in VALUES:
                 left_out[column] = kind if kind == EMPTY else f"{kind}, which is neither numbers nor texts nor dates"
             elif column not in apart and _INDEX.fullmatch(name):
@@ -115,16 +124,21 @@ class Header(NamedTuple):
                 left_out[column] = f"another column is the {TAKEN[folded[column]]}"
             elif known in items:
                 left_out[column] = f"another column is the {known}"
-            elif kind == NUMBERS and not vectors and column not in apart and known not in KNOWN:
+            elif kind == NUMBERS and not vectors and not described and column not in apart and known not in KNOWN:
                 features.append(column)
             else:
                 items[known] = column
         return cls(path, names, kinds, label, tags, key, features, items, left_out)
 
-    def check(self) -> None:
-        """Refuse a table without features."""
-        if not self.features:
+    def check(self, described: bool = False) -> None:
+        """Refuse a table without features; if rows may be described, one without texts, too."""
+        if not self.features and not (described and "text" in self.items):
             shown = _some(self.names, range(len(self.names)))
+            if described:
+                raise DataError(
+                    f"{str(self.path)!r} has neither a column 'text' to encode nor columns of numbers, but {shown}; "
+                    "name the column of the texts: text_column"
+                )
             raise DataError(
                 f"{str(self.path)!r} has no columns of numbers to be features, but {shown}; give one for every "
                 "feature, or one of lists of numbers"
@@ -206,6 +220,7 @@ def _some(names: list[str], columns: "list[int] | range") -> str:
 
 def csv_rows(path: Path) -> Generator[tuple[int, list[str]], None, None]:
     """Rows of a CSV file, each with the number of its last line."""
+    csv.field_size_limit(max(csv.field_size_limit(), LONGEST_CELL))  # there is one for the whole process
     with open(path, encoding="utf-8-sig", newline="") as file:
         reader = csv.reader(file, strict=True)
         try:

@@ -109,6 +109,12 @@ def to_png(pixels: NDArray[np.uint8], most_side: int) -> bytes:
     return content.getvalue()
 
 
+def resized(pixels: NDArray[np.uint8], height: int, width: int, resample: int) -> NDArray[np.uint8]:
+    """A picture, uint8 [H, W] or [H, W, 3], in colour at another size, by a filter of Pillow's."""
+    image = pillow().fromarray(np.ascontiguousarray(pixels)).convert("RGB")
+    return np.asarray(image if image.size == (width, height) else image.resize((width, height), resample))
+
+
 def pillow() -> Any:
     """Pillow, which not everybody has."""
     try:

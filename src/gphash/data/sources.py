@@ -7,6 +7,8 @@
 a folder                       its pictures, described: a subfolder for each class, or a file ``tags.csv``, or neither;
                                see `image_folder`
 a picture                      a single row, likewise described
+``lines.txt``, a table,        texts, if an encoder of texts is given: one a line, the column ``text``, or the files
+a folder of ``.txt``           ``.txt``; see `texts`
 =============================  ===================================================================================
 
 A name of a known data set is that data set, whatever lies in the working directory: ``./digits`` is a folder. Pictures
@@ -14,23 +16,24 @@ are described by GIST unless a descriptor is given, that of a model say.
 """
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gphash.arrays import Indices
-from gphash.data import pictures, tables
+from gphash.data import pictures, tables, texts
 from gphash.data.dataset import NO_COLUMNS, Content, DataDir, Images, Progress, Skipped, file_digest
-from gphash.data.descriptors import described
-from gphash.data.descriptors.descriptor import Descriptor
+from gphash.data.descriptors import described, encoders
+from gphash.data.descriptors.descriptor import PICTURES, TEXTS, Descriptor
 from gphash.data.headers import UNSAID, Roles
 from gphash.data.known import image_folder
 from gphash.data.known.data_sets import DATA_SETS
 from gphash.supervision.similarity import Pairs
 
-PICTURES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".pbm")
+PICTURE_FILES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".pbm")
 
 
 class Source(NamedTuple):
@@ -47,7 +50,7 @@ class Source(NamedTuple):
     ids
         Distinct numbers that a file gives its rows, int64 [n].
     descriptor
-        How a picture becomes a row like those of X; None if rows are plain features.
+        How a picture or a text becomes a row like those of X; None if rows are plain features.
     checksum
         Hexadecimal SHA-256: of a file its own, else see `dataset.checksum`. A split has that of the whole data set.
     skipped
@@ -73,6 +76,11 @@ class Source(NamedTuple):
     columns: dict[str, list[Any]] = NO_COLUMNS
 
     @property
+    def is_described(self) -> bool:
+        """Whether rows are made of the pictures, or of the texts in `columns`."""
+        return self.images is not None or (self.descriptor is not None and self.descriptor.takes == TEXTS)
+
+    @property
     def supervision(self) -> NDArray[Any] | Pairs | None:
         """Labels, tags or pairs, as the methods take them; None if there are none."""
         return self.pairs if self.y is None else self.y
@@ -83,8 +91,9 @@ def read(
     data_dir: DataDir = None,
     progress: Progress | None = None,
     n_jobs: int | None = -1,
-    descriptor: Descriptor | str | None = None,
+    descriptor: Any = None,
     roles: Roles = UNSAID,
+    settings: Mapping[str, Any] | None = None,
 ) -> Source:
     """Read DATA; of a known data set as a whole, the training rows come first.
 
@@ -96,15 +105,19 @@ def read(
     data_dir
         Where known data sets lie; if None, see `downloads.data_dir`.
     progress
-        Called with what is done and with the total, for each task anew: bytes, files, then pictures described.
+        Called with what is done and with the total, for each task anew: bytes, files, then what is described.
     n_jobs
-        Threads that describe pictures; −1 for all cores.
+        Threads that describe pictures or texts; −1 for all cores.
     descriptor
         How to describe pictures: a descriptor, that of a model say, or the registered name of one, which is then
         fitted to the pictures (of a known data set, to those to train with). If None, a known data set has its own,
-        and all else "gist". Rows that are not made of pictures stay what they are.
+        and all else "gist". Or an encoder of pictures or texts: the path of an ONNX model, see
+        `encoders.open_encoder`, a function of a list, or something with a method `encode`. Rows that are not made of
+        pictures or texts stay what they are.
     roles
         Which columns of a table are what; see `headers.Roles`.
+    settings
+        Of an encoder that is given by its path; see `encoders.open_encoder`.
 
     Raises
     ------
@@ -118,17 +131,41 @@ def read(
     name = os.fspath(data)
     if roles.names and not is_table(data):
         raise ValueError(f"{roles.said}, but {name!r} is not a table; leave it out, or give a .csv or .parquet file.")
-    if isinstance(data, str) and data.partition(":")[0] in DATA_SETS:
-        found, trained_on, own = _read_known(data, data_dir, progress)
-        folder = None
+    is_known = isinstance(data, str) and data.partition(":")[0] in DATA_SETS
+    subject = PICTURES if is_known or not _has_texts(Path(data).expanduser()) else TEXTS
+    used = encoders.of(descriptor, subject, **(settings or {}))
+    wanted = None if isinstance(descriptor, Descriptor | None) else _told(descriptor)
+    if isinstance(used, Descriptor) and used.takes == TEXTS and not is_known:
+        return _read_texts(name, Path(data).expanduser(), progress, n_jobs, used, roles, wanted)
+    if is_known:
+        given: _Given = (*_read_known(name, data_dir, progress), None)
     else:
         found, folder = _read_path(name, Path(data).expanduser(), progress, roles)
-        trained_on, own = (found.images if found.X is None else None), None
-    if isinstance(descriptor, str) and trained_on is None:
-        raise ValueError(f"descriptor={descriptor!r}, but {name!r} has no pictures to describe; leave it out.")
-    used = own
-    if trained_on is not None and (descriptor is not None or found.X is None):
-        used = described.fit(descriptor or own or "gist", trained_on, n_jobs)
+        given = (found, found.images if found.X is None else None, None, folder)
+    return _described(name, given, used, progress, n_jobs, wanted)
+
+
+_Given: TypeAlias = tuple[Content, Images | None, Descriptor | None, Path | None]
+"""What was read, the images that descriptors are fitted to, the data's own descriptor, and the folder of images."""
+
+
+def _described(
+    name: str,
+    given: _Given,
+    used: Descriptor | str | None,
+    progress: Progress | None,
+    n_jobs: int | None,
+    wanted: str | None,
+) -> Source:
+    """DATA with its pictures described; `wanted` is how a user has said that, if anybody has."""
+    found, trained_on, own, folder = given
+    takes = used.takes if isinstance(used, Descriptor) else PICTURES
+    if wanted is not None and (trained_on is None or takes != PICTURES):
+        raise ValueError(f"descriptor={wanted}, but {name!r} has no {takes} to describe; leave it out.")
+    if trained_on is None or takes != PICTURES or (used is None and found.X is not None):
+        used = own
+    else:
+        used = described.fit(used or own or "gist", trained_on, n_jobs)
     X, y, classes, pairs, ids, images, skipped, checksum, columns = found
     y = y if classes else None  # all labels are blank
     if used is not None and images is not None and (X is None or used != own):
@@ -138,6 +175,49 @@ def read(
     if X is None:
         raise ValueError(f"data={name!r} has neither features nor an array of images; it must have one of them.")
     return Source(name, X, y, pairs, classes, images, ids, used, checksum, skipped, folder, columns)
+
+
+def _read_texts(
+    name: str,
+    path: Path,
+    progress: Progress | None,
+    n_jobs: int | None,
+    encoder: Descriptor,
+    roles: Roles,
+    wanted: str | None,
+) -> Source:
+    """DATA where there is an encoder of texts; rows of features stay what they are."""
+    if path.is_dir():
+        found = texts.read_folder(path, progress)
+    elif path.suffix.lower() == texts.SUFFIX and path.is_file():
+        found = texts.read_lines(path)
+    else:
+        found, _ = _read_path(name, path, progress, roles._replace(described=True))
+    has_texts = found.X is None and "text" in found.columns
+    if not has_texts and (wanted is not None or found.X is None):
+        raise ValueError(
+            f"descriptor={wanted or encoder}, but {name!r} has no texts to encode; give a column of texts, or rows."
+        )
+    X, used = found.X, None
+    if has_texts:
+        cells = [None if cell is None else str(cell) for cell in found.columns["text"]]
+        found = texts.drop_blank(found._replace(columns=found.columns | {"text": cells}), path)
+        X, used = described.rows(found.columns["text"], encoder, n_jobs, progress).X, encoder
+    assert X is not None
+    y = found.y if found.classes else None
+    rest = (found.ids, used, found.checksum, found.skipped, None, found.columns)
+    return Source(name, X, y, found.pairs, found.classes, None, *rest)
+
+
+def _has_texts(path: Path) -> bool:
+    """Whether a path is of a kind that may hold texts: what a function describes is not known otherwise."""
+    if path.is_dir():
+        return next((True for _ in path.rglob(f"*{texts.SUFFIX}")), False)
+    return path.suffix.lower() in (texts.SUFFIX, *tables.TABLES)
+
+
+def _told(descriptor: Any) -> str:
+    return repr(descriptor) if isinstance(descriptor, str | os.PathLike) else type(descriptor).__name__
 
 
 def is_table(data: str | os.PathLike[str]) -> bool:
@@ -199,7 +279,7 @@ def _read_known(
 def _read_path(name: str, path: Path, progress: Progress | None, roles: Roles) -> tuple[Content, Path | None]:
     """What is at a path, and the folder that its pictures lie in."""
     suffix = path.suffix.lower()
-    is_readable = suffix in tables.SUFFIXES or suffix in PICTURES
+    is_readable = suffix in tables.SUFFIXES or suffix in PICTURE_FILES
     if not path.exists():
         # A word that could be no file of ours is meant to be a data set.
         if len(path.parts) == 1 and not is_readable:
@@ -208,12 +288,14 @@ def _read_path(name: str, path: Path, progress: Progress | None, roles: Roles) -
         raise FileNotFoundError(f"data={name!r}: there is no such file or folder.")
     if path.is_dir():
         return image_folder.read(path, progress=progress), path
+    if suffix == texts.SUFFIX:
+        raise ValueError(f"data={name!r} has texts; give an encoder of texts: descriptor=PATH of an ONNX model.")
     if not is_readable:
         raise ValueError(
             f"data={name!r} has the suffix {path.suffix!r}; give {', '.join(tables.SUFFIXES)}, a picture "
-            f"({', '.join(PICTURES)}) or a folder of pictures."
+            f"({', '.join(PICTURE_FILES)}) or a folder of pictures."
         )
-    if suffix in PICTURES:
+    if suffix in PICTURE_FILES:
         pictures.check(path)  # Its own words, where a folder would speak of none of its files.
         return Content(images=[path], checksum=file_digest(path)), path.parent
     return tables.read(path, roles)._replace(checksum=file_digest(path)), None

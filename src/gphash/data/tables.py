@@ -54,19 +54,19 @@ def read_csv(path: Path, roles: Roles = UNSAID) -> Content:
     own = _OWN_NAMES | {name.casefold() for name in roles.names}
     is_own = [name.casefold() in own for name in names]
     likely = {raw[column] for column, cell in enumerate(first[: len(raw)]) if _is_number(cell) and not is_own[column]}
-    columns = _csv_columns(path, raw, likely)
+    columns = _csv_columns(path, raw, set() if roles.described else likely)
     kinds = [_csv_kind(cells) for cells in columns]
     for column, cells in enumerate(columns):
         if kinds[column] == NUMBERS + TEXTS:
             kinds[column] = TEXTS
-            if not is_own[column]:
+            if not is_own[column] and not roles.described:
                 at, odd = next((at, one) for at, one in enumerate(cells) if one.strip() and not _is_number(one))
                 raise DataError(
                     f"{headers.cell(path, at, names[column])}: {odd!r} among numbers; give a number in every "
                     "row, or say that the column is not a feature: item_column"
                 )
     header = Header.of(path, names, kinds, roles)
-    header.check()
+    header.check(roles.described)
     for column in header.features:
         if isinstance(columns[column], list):
             cells = [float(cell) if cell.strip() else None for cell in columns[column]]
@@ -92,7 +92,7 @@ def read_parquet(path: Path, roles: Roles = UNSAID) -> Content:
         items={name: column for name, column in header.items.items() if column not in gone},
         left_out=header.left_out | dict.fromkeys(gone, EMPTY),
     )
-    header.check()
+    header.check(roles.described)
     items = {name: cells_of(table.column(column)) for name, column in header.items.items()}
     return _content(header, table.columns, items)
 
@@ -116,7 +116,7 @@ class Head(NamedTuple):
             if column < len(kinds) and kinds[column] == EMPTY:
                 kinds[column] = kind
         header = Header.of(path, self.names, kinds, roles)
-        header.check()
+        header.check(roles.described)
         return header
 
 
@@ -256,16 +256,8 @@ def cells_of(cells: Any) -> list[Any]:
 
 
 def _content(header: Header, columns: Sequence[Any], items: dict[str, list[Any]]) -> Content:
-    """What a table holds."""
-    cells = [columns[column] for column in header.features]
-    is_list = has_lists(cells[0].type)
-    width = len(header.features)
-    if is_list:
-        width = pyarrow("Parquet").compute.max(pyarrow("Parquet").compute.list_value_length(cells[0])).as_py()
-    X = np.empty((len(cells[0]), width), dtype=np.float32)
-    with np.errstate(over="ignore"):  # Numbers too large become infinite, and are refused as such.
-        fill(X, header, cells)
-    array_files.check_finite(X, lambda row, number: header.place(header.features[0 if is_list else number], row))
+    """What a table holds; without features, rows are made of its texts later."""
+    X = _features(header, columns) if header.features else None
     content, left_out = Content(X, columns=items), dict(header.left_out)
     if header.key is not None:
         found = keys_of(header, columns[header.key])
@@ -279,13 +271,26 @@ def _content(header: Header, columns: Sequence[Any], items: dict[str, list[Any]]
     elif header.tags is not None:
         known = labels.tag_sets(tag_lists(columns[header.tags]))
     else:
-        known = labels.Labels(X, ())
+        known = labels.Labels(np.empty(0), ())
     if known.classes:
         content = content._replace(**known._asdict())
     else:
         left_out |= {column: EMPTY for column in (header.label, header.tags) if column is not None}
     skipped = [Skipped(header.path, f"column {header.names[at]!r}: {why}") for at, why in sorted(left_out.items())]
     return content._replace(skipped=tuple(skipped))
+
+
+def _features(header: Header, columns: Sequence[Any]) -> NDArray[np.float32]:
+    cells = [columns[column] for column in header.features]
+    is_list = has_lists(cells[0].type)
+    width = len(header.features)
+    if is_list:
+        width = pyarrow("Parquet").compute.max(pyarrow("Parquet").compute.list_value_length(cells[0])).as_py()
+    X = np.empty((len(cells[0]), width), dtype=np.float32)
+    with np.errstate(over="ignore"):  # Numbers too large become infinite, and are refused as such.
+        fill(X, header, cells)
+    array_files.check_finite(X, lambda row, number: header.place(header.features[0 if is_list else number], row))
+    return X
 
 
 def keys_of(header: Header, cells: Any) -> Indices | list[str]:
@@ -328,7 +333,10 @@ def _csv_columns(path: Path, names: list[str], likely: set[str]) -> list[Any]:
     def read(numbers: set[str], use_threads: bool) -> Any:
         kinds = {name: arrow.float64() if name in numbers else arrow.string() for name in names}
         converting = arrow.csv.ConvertOptions(column_types=kinds, **plain)
-        return arrow.csv.read_csv(path, arrow.csv.ReadOptions(use_threads=use_threads), parsing, converting)
+        # A cell must lie within two blocks; small ones are shared by threads.
+        room = {} if use_threads else {"block_size": headers.LONGEST_CELL}
+        reading = arrow.csv.ReadOptions(use_threads=use_threads, **room)
+        return arrow.csv.read_csv(path, reading, parsing, converting)
 
     try:
         table = read(likely, True)

@@ -19,6 +19,8 @@ from gphash.collection.records import Hit, Item, Picture, Query, UnknownItemErro
 from gphash.collection.rows import SAID, Key, KnownKeyError, Row, Value
 from gphash.container import FormatError
 from gphash.data import pictures
+from gphash.data.descriptors.descriptor import PICTURES, TEXTS
+from gphash.data.descriptors.networks import MissingEncoderError
 from gphash.server import questions
 from gphash.server.failures import Refusal, wrong
 from gphash.server.questions import EncodeForm, EncodeJson, ItemForm, ItemJson, RankingName, SearchForm, SearchJson
@@ -81,7 +83,7 @@ CollectionAnswer = _answer(
     "CollectionAnswer",
     "What there is to search in: columns have their types, and keys are of the type integer or text.",
     **dict.fromkeys(("n_items", "n_codes", "n_bits", "n_features", "largest_bucket"), int),
-    **dict.fromkeys(("probabilities", "similarity", "pictures", "upload", "labels", "writable"), bool),
+    **dict.fromkeys(("probabilities", "similarity", "pictures", "upload", "text", "labels", "writable"), bool),
     **dict.fromkeys(("name", "method", "model", "keys"), str),
     columns=dict[str, str],
     classes=list[str],
@@ -103,7 +105,8 @@ def summary(collection: Collection, settings: ServiceSettings) -> bytes:
             "probabilities": collection.model.has_probabilities,
             "similarity": collection.model.reader_ is not None,
             "pictures": collection.has_pictures,
-            "upload": collection.descriptor is not None,
+            "upload": _takes(collection, PICTURES),
+            "text": _takes(collection, TEXTS),
             "labels": bool(classes),
             "classes": classes,
             "keys": layout.keys,
@@ -170,7 +173,7 @@ def search(
     settings: ServiceSettings,
     timed: Callable[[float], None] = lambda seconds: None,
 ) -> bytes:
-    """The nearest items of an item, of features, or of a picture."""
+    """The nearest items of an item, of features, of a text, or of a picture."""
     began = time.perf_counter()
     query = _query(collection, question, picture, settings)
     encoded = time.perf_counter()
@@ -231,10 +234,14 @@ def add(collection: Collection, question: ItemJson | ItemForm, picture: bytes, s
     elif collection.layout.keys == "text":
         raise wrong("key: the keys of this collection are texts; give the item one.", "key")
     if isinstance(question, ItemForm):
-        _check_descriptor(collection)
+        _check_takes(collection, PICTURES)
+    elif question.features is None:
+        if question.text is None or not question.text.strip():
+            raise wrong("features: give features, or a text to encode.", "features")
+        _check_takes(collection, TEXTS)
     with _refusing():
         if isinstance(question, ItemJson):
-            (key,) = collection.add([question.features], [said])
+            (key,) = collection.add(None if question.features is None else [question.features], [said])
         else:
             (key,) = collection.add(items=[said], pictures_of=[picture], max_pixels=settings.max_picture_pixels)
     try:
@@ -253,20 +260,24 @@ def _as_stored(
     settings: ServiceSettings,
 ) -> Item:
     """An item as it was when it was added."""
-    given = [question.features] if isinstance(question, ItemJson) else None
-    code = collection.encode(_features(collection, given, picture, settings))[0]
+    features = question.features if isinstance(question, ItemJson) else None
+    is_text = isinstance(question, ItemJson) and features is None
+    thing = str(question.text) if is_text else picture
+    code = collection.encode(_features(collection, None if features is None else [features], thing, settings))[0]
     cells = columns.fit(columns.read([said], 1), collection.layout).values
     values: dict[str, Value] = {name: cell for name, (cell,) in cells.items() if cell is not None}
-    row = Row(0, key, code.tobytes(), given is None, values)
-    return Item(key, row.labels, bits_of(code, collection.n_bits)[0], row.described, showing.values(row))
+    row = Row(0, key, code.tobytes(), features is None, values)
+    has_picture = isinstance(question, ItemForm)
+    return Item(key, row.labels, bits_of(code, collection.n_bits)[0], has_picture, showing.values(row))
 
 
 def _query(collection: Collection, question: SearchForm, picture: bytes, settings: ServiceSettings) -> Query:
     if isinstance(question, SearchJson) and question.key is not None:
         with _refusing("key"):
             return collection.query(key=question.key)
-    given = [question.features or []] if isinstance(question, SearchJson) else None
-    features = _features(collection, given, picture, settings)
+    given = [question.features] if isinstance(question, SearchJson) and question.features is not None else None
+    thing = question.text if isinstance(question, SearchJson) and question.text is not None else picture
+    features = _features(collection, given, thing, settings)
     with _refusing("features"):
         return collection.query(features=features[0])
 
@@ -289,19 +300,33 @@ def _ties(collection: Collection, query: Query, question: SearchForm, hits: list
 
 
 def _features(
-    collection: Collection, given: list[list[float]] | None, picture: bytes, settings: ServiceSettings
+    collection: Collection, given: list[list[float]] | None, thing: bytes | str, settings: ServiceSettings
 ) -> NDArray[np.float64]:
-    """Rows as the model takes them, [n, d]: those given, or that of a picture."""
+    """Rows as the model takes them, [n, d]: those given, or that of a picture or a text."""
     if given is not None:
         return np.array(given, dtype=np.float64)
-    _check_descriptor(collection)
-    return collection.describe(picture, max_pixels=settings.max_picture_pixels)[None].astype(np.float64)
+    _check_takes(collection, TEXTS if isinstance(thing, str) else PICTURES)
+    if isinstance(thing, str) and not thing.strip():
+        raise wrong("text: it is blank; give some words.", "text")
+    return collection.describe(thing, max_pixels=settings.max_picture_pixels)[None].astype(np.float64)
 
 
-def _check_descriptor(collection: Collection) -> None:
-    if collection.descriptor is None:
-        message = "picture: this collection is of plain features; give features or a key."
-        raise wrong(message, "picture", "no_descriptor")
+def _takes(collection: Collection, subject: str) -> bool:
+    """Whether pictures, or texts, can be described."""
+    descriptor = collection.descriptor
+    return descriptor is not None and descriptor.takes == subject and descriptor.is_at_hand()
+
+
+def _check_takes(collection: Collection, subject: str) -> None:
+    descriptor, name = collection.descriptor, subject[:-1]
+    if descriptor is None:
+        message = f"{name}: this collection is of plain features; give features or a key."
+        raise wrong(message, name, "no_descriptor")
+    if descriptor.takes != subject:
+        raise wrong(f"{name}: this collection is one of {descriptor.takes}.", name, "no_descriptor")
+    if not descriptor.is_at_hand():
+        message = f"{name}: the service does not have the encoder; start it with --descriptor PATH."
+        raise wrong(message, name, "no_encoder")
 
 
 @contextlib.contextmanager
@@ -309,7 +334,7 @@ def _refusing(argument: str | None = None) -> Iterator[None]:
     """Answer what a collection says of what it was given, such as that features are too large."""
     try:
         yield
-    except (KnownKeyError, pictures.PictureError, FormatError):
+    except (KnownKeyError, pictures.PictureError, FormatError, MissingEncoderError):
         raise
     except ValueError as error:
         # Its sentences begin with what they are about; a column stands in brackets.

@@ -286,7 +286,7 @@ def _add_questions(app: FastAPI, service: Service) -> None:
         "/search", responses=_responses(*WITH_BODY, 404, model=answers.SearchAnswer), openapi_extra=taken["search"]
     )
     async def search(request: Request) -> Response:
-        """The nearest items of an item, of features, or of a picture."""
+        """The nearest items of an item, of features, of a text, or of a picture."""
         return await service.ask(request, (SearchJson, SearchForm), find)
 
     @app.post("/encode", responses=_responses(*WITH_BODY, model=answers.CodesAnswer), openapi_extra=taken["encode"])

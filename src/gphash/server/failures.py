@@ -5,6 +5,7 @@ import json
 
 from gphash.collection.records import NoPictureError, UnknownItemError
 from gphash.collection.rows import KnownKeyError
+from gphash.data.descriptors.networks import MissingEncoderError
 from gphash.data.pictures import PictureError, TooManyPixelsError
 from gphash.files import LockedError
 
@@ -63,6 +64,8 @@ def of(error: Exception) -> Refusal:
             return Refusal(413, "picture_too_large", sentence, "picture")
         case PictureError():
             return wrong(sentence, "picture", "bad_picture")
+        case MissingEncoderError():
+            return wrong("the service does not have the encoder; start it with --descriptor PATH.", code="no_encoder")
         case LockedError() | TimeoutError():
             return busy("locked", 503, "somebody else is changing the collection")
         case ConnectionError():

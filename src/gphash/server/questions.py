@@ -29,6 +29,7 @@ JSON, FORM = "application/json", "multipart/form-data"
 PLAIN = re.compile(r"0|-?[1-9][0-9]{0,19}")
 MAX_FIELDS = 20
 LONGEST_TEXT = 10_000
+LONGEST_QUERY = 20_000  # letters of a text to be encoded: an encoder sees the first few thousand
 LARGE = 1e15  # squares of numbers beyond it, summed in single precision, are not finite
 
 Q = TypeVar("Q", bound=BaseModel)
@@ -51,7 +52,7 @@ def _from_text(given: Any) -> Any:
 
 def _whole_text(given: str) -> str:
     if "\0" in given:
-        raise ValueError("it has characters that no key has")
+        raise ValueError("it has a character that no text has")
     return given
 
 
@@ -70,6 +71,7 @@ Features = Annotated[list[Annotated[float, Field(ge=-LARGE, le=LARGE)]], Field(m
 RankingName = Annotated[str, AfterValidator(_known_ranking), Field(json_schema_extra={"enum": [*RANKINGS]})]
 LabelName = Annotated[str, Field(min_length=1, max_length=LONGEST_LABEL)]
 LongText = Annotated[str, Field(max_length=LONGEST_TEXT)]
+QueryText = Annotated[str, Field(min_length=1, max_length=LONGEST_QUERY), AfterValidator(_whole_text)]
 Cell = str | int | float | bool | None
 Cells = Annotated[list[Cell], Field(max_length=1000, fail_fast=True)]
 Values = Annotated[dict[Annotated[str, Field(max_length=LONGEST_NAME)], Cell], Field(max_length=1000)]
@@ -78,7 +80,7 @@ IN_JSON = WithJsonSchema({"type": "string", "description": "as JSON"})
 _STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, frozen=True)
 _FORM = ConfigDict(strict=False, extra="forbid", frozen=True)  # fields of forms are texts
 _ONE_OF: list[Any] = [
-    {"required": [name], "properties": {name: {"not": {"type": "null"}}}} for name in ("key", "features")
+    {"required": [name], "properties": {name: {"not": {"type": "null"}}}} for name in ("key", "features", "text")
 ]
 
 
@@ -98,17 +100,18 @@ class SearchForm(BaseModel):
 
 
 class SearchJson(SearchForm):
-    """A search by an item or by features."""
+    """A search by an item, by features or by a text."""
 
     model_config = ConfigDict(**_STRICT, json_schema_extra={"oneOf": _ONE_OF})
     params: Cells = Field([], description="a value for every ? of the condition")
     key: ItemKey | None = Field(None, description="an item, which is left out of its own neighbours")
     features: Features | None = Field(None, description="a row as the model was fitted on")
+    text: QueryText | None = Field(None, description="a text, if the collection is one of texts")
 
     @model_validator(mode="after")
     def _one(self) -> Self:
-        if (self.key is None) == (self.features is None):
-            raise ValueError("give exactly one of key and features")
+        if sum(one is not None for one in (self.key, self.features, self.text)) != 1:
+            raise ValueError("give exactly one of key, features and text")
         return self
 
 
@@ -139,10 +142,10 @@ class ItemForm(BaseModel):
 
 
 class ItemJson(BaseModel):
-    """A new item by its features."""
+    """A new item by its features, or by its text, if the collection is one of texts."""
 
     model_config = _STRICT
-    features: Features
+    features: Features | None = Field(None, description="a row as the model was fitted on; null to encode the text")
     key: ItemKey | None = Field(None, description="the next free number if null")
     label: LabelName | None = None
     tags: Annotated[list[LabelName], Field(max_length=1000, fail_fast=True)] | None = None
@@ -268,7 +271,7 @@ def bodies(settings: ServiceSettings, width: int) -> dict[str, dict[str, Any]]:
         schema["properties"]["k"]["maximum"] = settings.max_k
     rows = encode["properties"]["features"]
     rows["maxItems"] = settings.max_rows
-    for row in (search["properties"]["features"]["anyOf"][0], item["properties"]["features"], rows["items"]):
+    for row in (*(one["properties"]["features"]["anyOf"][0] for one in (search, item)), rows["items"]):
         row["minItems"] = row["maxItems"] = width
     found = {}
     for name, json, form in zip(("search", "encode", "item"), taken, by_form, strict=True):

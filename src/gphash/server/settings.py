@@ -17,6 +17,7 @@ class ServiceSettings(NamedTuple):
     host: str = "127.0.0.1"
     port: int = 8080  # 0 is any free one
     pictures: str | os.PathLike[str] | None = None  # if they are neither in the collection nor beside it
+    encoder: str | os.PathLike[str] | None = None  # the collection's, if it is not where it was
     writable: bool = False  # whether items may be added and removed
     read_token: str | None = None
     write_token: str | None = None

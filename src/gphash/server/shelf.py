@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from gphash.collection.collection import Collection
+from gphash.data.descriptors.descriptor import TEXTS
+from gphash.data.descriptors.networks import MissingEncoderError
 from gphash.index.hamming_index import HammingIndex
 from gphash.index.rankings import RANKINGS
 from gphash.server import logs
@@ -74,7 +76,7 @@ class Shelf:
 
     def _open(self) -> Collection:
         chosen = self._settings
-        how: dict[str, Any] = {"writable": chosen.writable, "pictures": chosen.pictures}
+        how: dict[str, Any] = {"writable": chosen.writable, "pictures": chosen.pictures, "encoder": chosen.encoder}
         return Collection.open(self._path, condition_seconds=CONDITION_SECONDS, **how)
 
     def _open_warm(self) -> tuple[Collection, int]:
@@ -105,8 +107,12 @@ def _close_after(collection: Collection, unfinished: tuple[futures.Future[Any], 
 
 def warm(collection: Collection) -> None:
     """Describe, encode and search once in every way, so that the first client waits neither for disk nor compiler."""
-    if collection.descriptor is not None:
-        collection.descriptor.describe(np.zeros((BLANK, BLANK), np.uint8))
+    descriptor = collection.descriptor
+    if descriptor is not None:
+        try:
+            descriptor.describe("text" if descriptor.takes == TEXTS else np.zeros((BLANK, BLANK), np.uint8))
+        except MissingEncoderError as error:  # items can be searched for without it
+            logs.event("no_encoder", error=str(error))
     if not len(collection):
         return
     query = collection.query(key=collection.random_key())

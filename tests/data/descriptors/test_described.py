@@ -85,7 +85,7 @@ def test_arrays(tmp_path, counted):
 
 
 def test_paths_are_described_once(folder, tmp_path, counted, monkeypatch):
-    monkeypatch.setattr(described, "PAGE_ROWS", 3)
+    monkeypatch.setattr(gist.Gist, "page", 3)
     data = image_folder.load(folder)
     found = by_gist(data, tmp_path / "kept", n_jobs=2)
     assert counted == [3, 3, 2, 2]

@@ -1,7 +1,7 @@
-"""From images to features: every picture is described once, and its row kept in the user's cache folder.
+"""From images or texts to features: each is described once, and its row kept in the user's cache folder.
 
-A row is kept by the SHA-256 of its picture. Files are decoded a few at a time, so a folder may be larger than memory,
-and adding a picture costs no more than that picture.
+A row is kept by the SHA-256 of its picture or text. Files are decoded a few at a time, so a folder may be larger than
+memory, and adding a picture costs no more than that picture.
 """
 
 import hashlib
@@ -17,11 +17,9 @@ from numpy.typing import NDArray
 from gphash.arrays import Indices
 from gphash.data import pictures
 from gphash.data.dataset import Dataset, Images, Progress, Skipped, Split, file_digest
-from gphash.data.descriptors import cache
-from gphash.data.descriptors.descriptor import DESCRIPTORS, ROOM, Descriptor
+from gphash.data.descriptors import cache, encoders
+from gphash.data.descriptors.descriptor import DESCRIPTORS, PICTURES, ROOM, Descriptor
 from gphash.files import DataError
-
-PAGE_ROWS = 512  # described before they are kept and progress is told
 
 
 class Described(NamedTuple):
@@ -34,7 +32,7 @@ class Described(NamedTuple):
 
 def with_features(
     dataset: Dataset,
-    descriptor: Descriptor | str = "gist",
+    descriptor: Any = "gist",
     n_jobs: int | None = -1,
     **options: Any,
 ) -> Dataset:
@@ -46,7 +44,8 @@ def with_features(
     Parameters
     ----------
     descriptor
-        A descriptor, or the registered name of one, which is then fitted to the images to train with.
+        A descriptor, or the registered name of one, which is then fitted to the images to train with; or an encoder
+        as `encoders.of` takes it: the path of an ONNX model, a function, or something with a method `encode`.
     options
         What `fit` of the descriptor takes, such as `n_words` and `seed` of ``bag-of-words``.
     """
@@ -54,7 +53,11 @@ def with_features(
         return dataset
     if dataset.train.images is None or dataset.test.images is None:
         raise ValueError("the data set has neither features nor images; it must have one of them.")
-    fitted = fit(descriptor, dataset.train.images, n_jobs, **options)
+    given = encoders.of(descriptor, PICTURES)
+    assert given is not None
+    fitted = fit(given, dataset.train.images, n_jobs, **options)
+    if fitted.takes != PICTURES:
+        raise ValueError(f"descriptor={fitted}, but the data set has pictures; give a descriptor of pictures.")
     splits, skipped = [], dataset.skipped
     for y, images in ((dataset.train.y, dataset.train.images), (dataset.test.y, dataset.test.images)):
         found = rows(images, fitted, n_jobs)
@@ -84,21 +87,21 @@ def fit(descriptor: Descriptor | str, images: Images, n_jobs: int | None = -1, *
 
 
 def rows(
-    images: Images, descriptor: Descriptor, n_jobs: int | None = -1, progress: Progress | None = None
+    images: Images | Sequence[str], descriptor: Descriptor, n_jobs: int | None = -1, progress: Progress | None = None
 ) -> Described:
-    """Features of pictures, arrays or paths; see `with_features`.
+    """Features of pictures, arrays or paths, or of texts; see `with_features`.
 
-    `progress` is called with the pictures done and in all. A DataError says that none of the files is a picture.
+    `progress` is called with the things done and in all. A DataError says that none of the files is a picture.
     """
     path = cache.default_path()
-    keys = _keys(type(descriptor), descriptor.to_meta(), _digests(images))
+    keys = _keys(type(descriptor), descriptor.identity(), _digests(images))
     n_bytes = 4 * descriptor.n_features
     found = {key: row for key, row in cache.read(path, set(keys)).items() if len(row) == n_bytes}
     # One number for each key: equal pictures are described once.
     missing = sorted({key: number for number, key in enumerate(keys) if key not in found}.values())
     reasons: dict[bytes, str] = {}
-    for start in range(0, len(missing), PAGE_ROWS):
-        page = missing[start : start + PAGE_ROWS]
+    for start in range(0, len(missing), descriptor.page):
+        page = missing[start : start + descriptor.page]
         faults: dict[int, str] = {}
         X = _describe(select(images, page), descriptor, n_jobs, faults)
         reasons |= {keys[page[place]]: reason for place, reason in faults.items()}
@@ -111,24 +114,22 @@ def rows(
     if progress is not None and not missing:
         progress(len(images), len(images))
     kept = [number for number, key in enumerate(keys) if key in found]
-    skipped = tuple(Skipped(images[number], reasons[key]) for number, key in enumerate(keys) if key in reasons)
+    skipped = tuple(Skipped(Path(images[number]), reasons[key]) for number, key in enumerate(keys) if key in reasons)
     if not kept:
         raise DataError(f"none of the {len(images)} files is a picture that can be described: {skipped[-1].reason}")
     X = np.frombuffer(b"".join(found[keys[number]] for number in kept), dtype="<f4").astype(np.float32)
     return Described(X.reshape(len(kept), -1), np.array(kept, dtype=np.int64), skipped)
 
 
-def select(images: Images, numbers: Sequence[int] | Indices) -> Images:
-    """Some of the pictures; all of an array without a copy."""
+def select(images: Any, numbers: Sequence[int] | Indices) -> Any:
+    """Some of the pictures or texts; all of an array without a copy."""
     if isinstance(images, np.ndarray):
         return images if len(numbers) == len(images) else images[numbers]
     return [images[number] for number in numbers]
 
 
-def _describe(
-    images: Images, descriptor: Descriptor, n_jobs: int | None, faults: dict[int, str]
-) -> NDArray[np.float32]:
-    if isinstance(images, np.ndarray):
+def _describe(images: Any, descriptor: Descriptor, n_jobs: int | None, faults: dict[int, str]) -> NDArray[np.float32]:
+    if isinstance(images, np.ndarray) or isinstance(images[0], str):
         return descriptor.describe_all(images, n_jobs)
     opened = _opened(images, faults, descriptor.spare)
     first = next(opened, None)
@@ -146,16 +147,21 @@ def _opened(paths: Iterable[Path], faults: dict[int, str], spare: pictures.Reduc
             faults[place] = str(error)
 
 
-def _digests(images: Images) -> list[bytes]:
-    """SHA-256 of each picture: of its file, or of shape and pixels."""
+def _digests(images: Images | Sequence[str]) -> list[bytes]:
+    """SHA-256 of each picture, of its file, or of shape and pixels; or of each text."""
     if isinstance(images, np.ndarray):
         shape = json.dumps([images.dtype.str, images.shape[1:]]).encode()
         return [hashlib.sha256(shape + image.tobytes()).digest() for image in images]
-    return [bytes.fromhex(file_digest(path)) for path in images]
+    return [
+        hashlib.sha256(one.encode(errors="surrogatepass")).digest()
+        if isinstance(one, str)
+        else bytes.fromhex(file_digest(one))
+        for one in images
+    ]
 
 
 def _keys(kind: type[Descriptor], parameters: dict[str, Any], digests: Sequence[bytes]) -> list[bytes]:
-    """What identifies rows before they are computed: the pictures, and whatever could change the rows."""
+    """What identifies rows before they are computed: what is described, and whatever could change the rows."""
     made_of = [DESCRIPTORS.name_of(kind), kind.version, pictures.VERSION, parameters]
     mark = hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).digest()
     return [hashlib.sha256(mark + digest).digest() for digest in digests]

@@ -1,7 +1,7 @@
-"""How a picture becomes a row of features: what a descriptor is, and those there are by name.
+"""How a picture or a text becomes a row of features: what a descriptor is, and those there are by name.
 
 To add one, subclass `Descriptor` in a file of your own and register it under its name. Files of models and collections
-keep the name and the parameters, so that pictures given later are described in the same way.
+keep the name and the parameters, so that what is given later is described in the same way.
 """
 
 import base64
@@ -20,6 +20,7 @@ R = TypeVar("R")
 ROOM = 4  # times the pixels of a side that are left to be averaged
 MAX_SIDE = 4096
 """Of a picture that a descriptor resizes: a shape from a file must not ask for any amount of memory."""
+PICTURES, TEXTS = "pictures", "texts"
 
 DESCRIPTORS: Registry[type["Descriptor"]] = Registry(
     "descriptor",
@@ -27,24 +28,36 @@ DESCRIPTORS: Registry[type["Descriptor"]] = Registry(
         "gist": "gphash.data.descriptors.gist:Gist",
         "bag-of-words": "gphash.data.descriptors.bag_of_words:BagOfWords",
         "pixels": "gphash.data.descriptors.greys:Pixels",
+        "picture-encoder": "gphash.data.descriptors.picture_encoder:PictureEncoder",
+        "text-encoder": "gphash.data.descriptors.text_encoder:TextEncoder",
+        "given-encoder": "gphash.data.descriptors.given_encoder:GivenEncoder",
     },
 )
 
 
 @dataclass(frozen=True)
 class Descriptor:
-    """How pictures become rows. Its parameters are the fields of a frozen dataclass: tuples of numbers, or arrays.
+    """How pictures or texts become rows.
 
+    Its parameters are the fields of a frozen dataclass: tuples, arrays, and what JSON can hold. A field that is left
+    out of comparisons changes no row.
+
+    takes
+        What it describes: `PICTURES` or `TEXTS`.
     version
-        Raised whenever the same picture would get another row, so that a cache serves no old ones.
+        Raised whenever the same thing would get another row, so that a cache serves no old ones.
     longest
         Pixels of the longer side to which larger pictures are reduced.
+    page
+        How many are described before they are kept and progress is told.
     learns
         Whether `fit` learns anything from pictures that is worth keeping.
     """
 
+    takes: ClassVar[str] = PICTURES
     version: ClassVar[int] = 1
     longest: ClassVar[int] = 256
+    page: ClassVar[int] = 512
     learns: ClassVar[bool] = False
 
     @classmethod
@@ -57,12 +70,12 @@ class Descriptor:
         """Length of a row."""
         raise NotImplementedError
 
-    def describe(self, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """One picture, uint8 [H, W] or [H, W, 3], as a row, float32 [n_features]."""
+    def describe(self, pixels: Any) -> NDArray[np.float32]:
+        """One picture, uint8 [H, W] or [H, W, 3], or one text, as a row, float32 [n_features]."""
         raise NotImplementedError
 
-    def describe_all(self, images: Iterable[NDArray[np.uint8]], n_jobs: int | None = -1) -> NDArray[np.float32]:
-        """A row for each picture, [n, n_features]; a few pictures at a time are held."""
+    def describe_all(self, images: Iterable[Any], n_jobs: int | None = -1) -> NDArray[np.float32]:
+        """A row for each of them, [n, n_features]; a few pictures at a time are held."""
         return np.stack(list(each(lambda _, image: self.describe(image), images, n_jobs)))
 
     def spare(self, height: int, width: int) -> int:
@@ -74,6 +87,15 @@ class Descriptor:
         """Name and parameters as JSON can hold them, for `from_meta`."""
         parameters = {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
         return {"name": DESCRIPTORS.name_of(type(self)), **parameters}
+
+    def identity(self) -> dict[str, Any]:
+        """Those parts of `to_meta` that decide about rows."""
+        aside = {field.name for field in fields(self) if not field.compare}
+        return {name: value for name, value in self.to_meta().items() if name not in aside}
+
+    def is_at_hand(self) -> bool:
+        """Whether it can describe here and now; an encoder's file may be elsewhere."""
+        return True
 
     @staticmethod
     def from_meta(meta: dict[str, Any] | None) -> "Descriptor | None":
@@ -117,8 +139,8 @@ def check_same(trained: Descriptor | None, given: Descriptor | None, model: str,
     """
     if trained is not None and given is not None and trained != given:
         raise ValueError(
-            f"{data!r} has {given}, and the model {model!r} was trained on {trained}; describe the pictures as the "
-            "model does, or fit a model on these."
+            f"{data!r} has {given}, and the model {model!r} was trained on {trained}; describe its {given.takes} as "
+            "the model does, or fit a model on these."
         )
 
 

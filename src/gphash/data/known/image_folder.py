@@ -1,4 +1,4 @@
-"""Any folder of pictures as a data set.
+"""Any folder of pictures as a data set; one of texts has the same form, see `texts`.
 
 Classes: a subfolder for each, with its pictures anywhere below it; a folder without subfolders has none. Tags: a file
 ``tags.csv`` in the folder, in either of two forms, the second with the header and one tag or more. Paths are relative
@@ -13,9 +13,9 @@ that counts already. Files whose names begin with a dot are not part of the data
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,16 @@ TAGS_FILE = "tags.csv"
 
 Candidate: TypeAlias = tuple[str, list[str]]
 """A file that should be a picture: its path in the folder, and the names of its class or tags."""
+
+
+class FileKind(NamedTuple):
+    """What the files of a folder are, in a word, and what raises a ValueError of one that is none."""
+
+    noun: str
+    check: Callable[[Path], object]
+
+
+PICTURE = FileKind("picture", lambda path: pictures.check(path))
 
 
 def load(
@@ -71,9 +81,10 @@ def load(
     return Dataset(name, train, test, found.classes, features, found.checksum, "a folder of pictures", found.skipped)
 
 
-def read(folder: str | os.PathLike[str], *, progress: Progress | None = None) -> Content:
+def read(folder: str | os.PathLike[str], *, progress: Progress | None = None, kind: FileKind = PICTURE) -> Content:
     """List the pictures of a folder, with their classes or tags if it has any; arguments as for `load`."""
-    pictures.pillow()
+    if kind is PICTURE:
+        pictures.pillow()
     folder = Path(folder)
     if not folder.is_dir():
         where = "make the folder, with a subfolder of pictures for each class or with a file tags.csv"
@@ -96,21 +107,21 @@ def read(folder: str | os.PathLike[str], *, progress: Progress | None = None) ->
                 raise pictures.PictureError(f"{str(path)!r} is a link; put the file itself there")
             if not path.is_file():  # a folder, a pipe, a device, a link to itself
                 raise pictures.PictureError(f"{str(path)!r} is not a file")
-            pictures.check(path)
+            kind.check(path)
             kept.append((path, tags))
             digests[name] = file_digest(path)
-        except (pictures.PictureError, PermissionError) as error:
+        except (pictures.PictureError, DataError, PermissionError) as error:
             skipped.append(Skipped(path, str(error)))
         if progress is not None:
             progress(number + 1, len(candidates))
     if not kept:
         examples = "; ".join(entry.reason for entry in skipped[:3])
-        raise DataError(f"none of the {len(skipped)} files in {str(folder)!r} is a picture: {examples}")
+        raise DataError(f"none of the {len(skipped)} files in {str(folder)!r} is a {kind.noun}: {examples}")
     y: NDArray[Any] | None = None
     if classes:
         y = np.array([[name in tags for name in classes] for _, tags in kept], dtype=np.uint8)
         if not y.any():
-            raise DataError(f"no picture of {str(tagged)!r} has a tag")
+            raise DataError(f"no {kind.noun} of {str(tagged)!r} has a tag")
     elif kept[0][1]:
         classes = tuple(sorted({tags[0] for _, tags in kept}))
         y = np.array([classes.index(tags[0]) for _, tags in kept], dtype=np.int64)

@@ -1,4 +1,4 @@
-// The page of the service: search by an item, a picture or a vector, and look into the buckets.
+// The page of the service: search by an item, a picture, a text or a vector, and look into the buckets.
 // The address after # is the state; everything on show follows from it and from the service's answers. Text of the
 // collection (labels, titles, names) goes in by textContent only, and styles by CSSOM, as the content security policy
 // asks.
@@ -10,6 +10,7 @@ const DEFAULTS = {
   view: "search",
   key: null,
   upload: null,
+  text: null,
   k: 20,
   ranking: "hamming",
   radius: null,
@@ -48,10 +49,12 @@ function parse(hash) {
   };
   const upload = whole("upload", 1, Infinity);
   const key = given.get("key") || null;
+  const text = (upload === null && collection?.text && given.get("text")) || null;
   return {
     view: given.get("view") === "buckets" ? "buckets" : "search",
-    key: upload === null && isKey(key) ? key : null,
+    key: upload === null && text === null && isKey(key) ? key : null,
     upload,
+    text,
     k: whole("k", 1, collection?.limits.k ?? 1000),
     ranking: RANKINGS.includes(given.get("ranking")) ? given.get("ranking") : "hamming",
     radius: whole("radius", 0, Infinity),
@@ -70,7 +73,7 @@ function address(changes) {
 }
 
 const searchOf = (some) => address({ ...some, view: "search" });
-const byItem = (key) => address({ key: String(key), upload: null, view: "search" });
+const byItem = (key) => address({ key: String(key), upload: null, text: null, view: "search" });
 const pictureOf = (key) => `pictures/${encodeURIComponent(key)}`;
 
 function go(changes, { replace = false } = {}) {
@@ -297,13 +300,13 @@ async function search() {
     waiting(false);
     return;
   }
-  if (state.key === null && state.upload === null) {
+  if (state.key === null && state.upload === null && state.text === null) {
     shown = wanted;
     clearSearch();
     await welcome();
     return;
   }
-  const upload = uploads.get(state.upload);
+  const upload = state.text === null ? uploads.get(state.upload) : { text: state.text, name: state.text };
   if (state.upload !== null && !upload) {
     shown = wanted;
     clearSearch();
@@ -338,10 +341,10 @@ async function search() {
 
 function queryOf(hash) {
   const given = new URLSearchParams(hash.slice(1));
-  return `${given.get("key")} ${given.get("upload")}`;
+  return `${given.get("key")} ${given.get("upload")} ${given.get("text")}`;
 }
 
-/** Search by what was given, a picture or a vector, or by the item of the state. */
+/** Search by what was given, a picture, a text or a vector, or by the item of the state. */
 function ask(given, signal) {
   const { k, ranking, radius, label, where } = state;
   const options = { k, ranking, radius, label, where, ties: true };
@@ -353,7 +356,8 @@ function ask(given, signal) {
   }
   // Digits stay digits: a number could not hold all of them.
   const key = collection.keys === "integer" ? state.key : JSON.stringify(state.key);
-  const query = given ? `"features":${JSON.stringify(given.features)}` : `"key":${key}`;
+  const what = given?.text === undefined ? "features" : "text";
+  const query = given ? `"${what}":${JSON.stringify(given[what])}` : `"key":${key}`;
   const body = `{${query},${JSON.stringify(options).slice(1)}`;
   return fetchJson("search", { method: "POST", headers: { "Content-Type": "application/json" }, body, signal });
 }
@@ -362,7 +366,7 @@ function giveFile(file) {
   hideError();
   const most = collection?.limits.body_bytes;
   if (!collection?.upload) {
-    showError(new Failure("This collection holds plain features: a picture cannot be searched for, only its items."));
+    showError(new Failure("A picture cannot be searched for in this collection."));
     return;
   }
   if (file.size > most) {
@@ -395,7 +399,7 @@ async function give(given) {
     const found = await busy(() => ask(given, control.signal));
     if (control.signal.aborted) return;
     const number = keep(given);
-    history.pushState(null, "", address({ key: null, upload: number, view: "search" }));
+    history.pushState(null, "", address({ key: null, upload: number, text: null, view: "search" }));
     state = parse(location.hash);
     shown = searchOf({});
     show(found, uploads.get(number));
@@ -431,7 +435,7 @@ async function random() {
   hideError();
   try {
     const item = await busy(() => fetchJson("collection/random"));
-    await go({ key: String(item.key), upload: null, view: "search" });
+    await go({ key: String(item.key), upload: null, text: null, view: "search" });
   } catch (error) {
     showError(error, random);
   }
@@ -479,6 +483,8 @@ async function welcome() {
   say(
     collection.upload
       ? "Pick, drop or paste a picture, or take a random item, to see what is nearest to it."
+      : collection.text
+      ? "Give a text, or take a random item, to see what is nearest to it."
       : "Give the key of an item, or take a random one, to see what is nearest to it.",
   );
   const control = (searching = new AbortController());
@@ -502,14 +508,16 @@ function sample({ key, title, has_picture: pictured }) {
   return link;
 }
 
+const kindOf = ({ file, text }) => (file ? "picture" : text === undefined ? "vector" : "text");
+
 function show(found, given) {
   answer = found;
   const { query, hits } = found;
   const [name, ...more] = given ? [given.name] : namesOf(query);
   const picture = given ? { url: given.url } : { key: query.has_picture ? query.key : null };
   find("query-picture").hidden = !collection.pictures && !given?.url;
-  find("query-picture").replaceChildren(...frame(picture, given ? "vector" : "no picture", name).childNodes);
-  find("query-label").textContent = given ? (given.file ? "picture given" : "vector given") : name;
+  find("query-picture").replaceChildren(...frame(picture, given ? kindOf(given) : "no picture", name).childNodes);
+  find("query-label").textContent = given ? `${kindOf(given)} given` : name;
   find("query-origin").textContent = given ? given.name : `item ${query.key}`;
   showAbout(query, more.filter((text) => text !== `item ${query.key}`));
   showCode(query);
@@ -829,6 +837,7 @@ async function follow() {
   showView();
   showSettings();
   if (state.key !== null) find("key").value = state.key;
+  if (state.text !== null) find("text").value = state.text;
   if (state.view === "buckets") await showBuckets();
   else await search();
 }
@@ -871,7 +880,7 @@ function moveBit(key) {
 }
 
 const KEYS = {
-  "/": () => collection.upload && find("file").click(),
+  "/": () => (collection.upload ? find("file").click() : collection.text && find("text").focus()),
   r: random,
   e: switchRanking,
   b: () => go({ view: state.view === "buckets" ? "search" : "buckets" }),
@@ -911,8 +920,13 @@ function listen() {
   find("by-key").addEventListener("submit", (event) => {
     event.preventDefault();
     const key = collection.keys === "text" ? find("key").value : find("key").value.trim();
-    if (isKey(key) && key) go({ key, upload: null, view: "search" });
+    if (isKey(key) && key) go({ key, upload: null, text: null, view: "search" });
     else showError(new Failure("The keys of this collection are whole numbers."));
+  });
+  find("by-text").addEventListener("submit", (event) => {
+    event.preventDefault();
+    const text = find("text").value.trim();
+    if (text) go({ text, key: null, upload: null, view: "search" });
   });
   find("by-vector").addEventListener("submit", (event) => {
     event.preventDefault();
@@ -965,6 +979,7 @@ function showCollection() {
   find("fact-bits").textContent = grouped(bits);
   find("fact-method").textContent = method;
   find("pick").hidden = !upload;
+  find("by-text").hidden = !collection.text;
   find("upload-hint").textContent = upload ? "or drop or paste one" : "";
   find("key").inputMode = collection.keys === "integer" ? "numeric" : "text";
   find("vector-hint").textContent = `${count(collection.n_features, "number")}, separated by commas or spaces`;
