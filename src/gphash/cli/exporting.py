@@ -61,6 +61,8 @@ def export(
         shown.say(f"codes are equal on {found.n_rows:,} rows ({doubt})")
         if found.probability_error:
             shown.say(f"probabilities differ by at most {found.probability_error:.1e}")
+        if learned.descriptor is not None and encoder is None:
+            shown.remark(f"the model was trained on {learned.descriptor}: the graph takes such rows, not pictures.")
         shown.say(f"inputs {', '.join(found.inputs)}; outputs {', '.join(found.outputs)}")
         shown.say(f"wrote {target} ({shown.size(told['bytes'])})")
 

@@ -19,12 +19,11 @@ from gphash.functions.onnx_graph import Symbol
 from gphash.functions.projections import ROUNDING, LinearFunction, Projection, SinusoidFunction
 from gphash.functions.trees import TreesFunction
 from gphash.method.hashing import HashFunction
-from gphash.method.kernels import LONG, Kernel, SquaredExponential
+from gphash.method.kernels import LONG, Kernel, SquaredExponential, squared_norms
 from gphash.method.posteriors import LEAST_DEVIATION, PosteriorFunction, powers
 from gphash.method.scaling import Scaling
 from gphash.registry import Registry
 
-WIDER = 4.0  # what ours takes for rounding, as rows are scaled in float32 here
 SINGLE = 1e-6  # of a float32 sum of a few products, relative to the sum of their absolute values
 
 Outputs = dict[str, Symbol]
@@ -79,12 +78,12 @@ class KernelGraph(FormGraph):
         return {"margins": means, "bit_probabilities": _normal_cdf(means / np.sqrt(variance + 1.0))}
 
     def doubtful(self, function: HashFunction, X: Floats) -> NDArray[np.bool_]:
-        """Means within some times what ours takes for rounding."""
-        return np.asarray(np.abs(function.means(X)) <= WIDER * function.doubt)
+        """Means within what ours takes for rounding, more for rows that centring has left few digits of."""
+        return np.asarray(np.abs(function.means(X)) <= _lost(function, X) * function.doubt)
 
     def slack(self, function: HashFunction) -> float:
         """What means may be off."""
-        return WIDER * float(function.doubt.max())
+        return float(function.doubt.max())
 
     def probes(self, function: HashFunction, n_rows: int, generator: np.random.Generator) -> Floats:
         """Rows between two inducing inputs, and some noise."""
@@ -95,6 +94,8 @@ class KernelGraph(FormGraph):
         mixed += 0.1 * generator.normal(size=mixed.shape) * np.sqrt(np.square(Z).mean())
         if scaling.metric is not None:
             mixed = mixed @ np.linalg.pinv(scaling.metric)
+        if scaling.unit_length:  # and so of any length: as far from the mean as that is from zero
+            mixed *= (np.linalg.norm(scaling.mean) or 1.0) / np.linalg.norm(mixed, axis=1).mean()
         return np.asarray(mixed + scaling.mean, np.float32)
 
 
@@ -120,7 +121,7 @@ class PosteriorsGraph(FormGraph):
     def doubtful(self, function: PosteriorFunction, X: Floats) -> NDArray[np.bool_]:
         """Margins that may be zero for what ours takes for rounding of logits, and for float32 from there on."""
         q, reach = powers(function.classifier.means(X), function.exclusive, function.power), np.abs(function.directions)
-        slack = WIDER * 2 * function.power * float(function.classifier.doubt.max())
+        slack = 2 * function.power * float(function.classifier.doubt.max()) * _lost(function.classifier, X)
         near = (slack + SINGLE) * (q @ reach) + SINGLE * np.abs(function.offset)
         return np.asarray(np.abs(q @ function.directions + function.offset) <= near)
 
@@ -266,6 +267,18 @@ def _scaled(scaling: Scaling, rows: Symbol) -> Symbol:
         return centred
     length = np.sqrt((centred * centred).sum())
     return centred / rows.graph.node("Where", np.equal(length, 0.0), length.like(1.0), length)
+
+
+def _lost(function: HashFunction, X: Floats) -> Floats:
+    """How many times its own rounding a scaled row has, for that of the raw row and the mean is in it, [n, 1]."""
+    mean, metric = function.scaling.mean, function.scaling.metric
+    centred, stretch = X.astype(np.float64) - mean, 1.0
+    if metric is not None:
+        centred, stretch = centred @ metric, float(np.linalg.norm(metric, 2))
+    raw = stretch * (np.linalg.norm(X.astype(np.float64), axis=1) + np.linalg.norm(mean))
+    longest = float(squared_norms(function.Z).max(initial=0.0)) ** 0.5
+    length = np.linalg.norm(centred, axis=1) if function.scaling.unit_length else np.full(len(X), longest)
+    return np.asarray(np.maximum(1.0, raw / np.maximum(length, 1e-300))[:, None])
 
 
 def _kernel_values(function: HashFunction, rows: Symbol) -> Symbol:
