@@ -29,8 +29,8 @@ def test_codes_are_those_of_encode(made, tmp_path):
     gphash("encode", made / "digits-8.gph", "digits", "-o", "codes.npy", "-q", cwd=tmp_path)
     assert (codes(path, rows=X) != np.load(tmp_path / "codes.npy")).sum() <= 2
     about = onnxruntime.InferenceSession(path).get_modelmeta().custom_metadata_map
-    assert about["gphash.fingerprint"] == found["fingerprint"]
-    assert json.loads(about["gphash.classes"]) == [*"0123456789"]
+    assert about["gphash_fingerprint"] == found["fingerprint"]
+    assert json.loads(about["gphash_classes"]) == [*"0123456789"]
 
 
 def test_what_is_said(made, tmp_path):

@@ -122,9 +122,9 @@ def test_the_metadata_name_model_and_classes(tmp_path):
     hasher = GPHasher(**digits.QUICK).fit(digits.X[TRAIN], names[digits.y[TRAIN]])
     hasher.to_onnx(tmp_path / "codes.onnx")
     told = onnxruntime.InferenceSession(tmp_path / "codes.onnx").get_modelmeta().custom_metadata_map
-    assert told["gphash.fingerprint"] == hasher.fingerprint_
-    assert told["gphash.bits"] == "8"
-    assert json.loads(told["gphash.classes"]) == hasher.classes_.tolist()
+    assert told["gphash_fingerprint"] == hasher.fingerprint_
+    assert told["gphash_bits"] == "8"
+    assert json.loads(told["gphash_classes"]) == hasher.classes_.tolist()
     hasher.save(tmp_path / "model.gph")
     assert exporting.class_names(models.load(tmp_path / "model.gph")) == hasher.classes_.tolist()
 
@@ -334,3 +334,10 @@ def test_an_encoder_that_is_no_use(hasher, tmp_path):
     with pytest.raises(FileNotFoundError):
         hasher.to_onnx(path, behind=EncoderGraph(tmp_path / "none.onnx"))
     assert not path.exists()
+
+
+def test_a_form_without_a_graph_is_named(monkeypatch):
+    monkeypatch.delitem(onnx_forms.GRAPHS._things, "linear")
+    function = LinearFunction(Scaling(np.zeros(3), True), np.ones((3, 2)), np.zeros(2))
+    with pytest.raises(ValueError, match=r"of the form 'linear' have no ONNX graph; those of kernel"):
+        exporting.draw(function, {})

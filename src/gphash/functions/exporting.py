@@ -68,9 +68,9 @@ def export(
         An encoder to put in front.
     """
     check_replaceable(path)
-    told = {"gphash.fingerprint": fingerprint, "gphash.bits": str(function.n_bits)}
+    told = {"gphash_fingerprint": fingerprint, "gphash_bits": str(function.n_bits)}
     if classes is not None:
-        told["gphash.classes"] = json.dumps([str(name) for name in classes])
+        told["gphash_classes"] = json.dumps([str(name) for name in classes])
     content = draw(function, told, codes_only).SerializeToString()
     X = form_of(function).probes(function, TRIED, np.random.default_rng(0))
     found = compare(function, session(content), {"rows": X})
@@ -162,7 +162,10 @@ def _together(one: Exported, other: Exported) -> Exported:
 
 def form_of(function: Function) -> FormGraph:
     """How functions of its form become graphs."""
-    return GRAPHS.find(models.FORMS.name_of(type(function)), "form")()
+    name = models.FORMS.name_of(type(function))
+    if name not in GRAPHS:
+        raise ValueError(f"functions of the form {name!r} have no ONNX graph; those of {', '.join(GRAPHS)} have.")
+    return GRAPHS[name]()
 
 
 def _packed(margins: Symbol, n_bits: int) -> tuple[Symbol, Shape]:

@@ -50,7 +50,7 @@ class FormGraph:
 
 
 GRAPHS: Registry[type[FormGraph]] = Registry(
-    "ONNX graph",
+    "graph",
     {
         "kernel": "gphash.functions.onnx_forms:KernelGraph",
         "posteriors": "gphash.functions.onnx_forms:PosteriorsGraph",
@@ -95,7 +95,7 @@ class KernelGraph(FormGraph):
         if scaling.metric is not None:
             mixed = mixed @ np.linalg.pinv(scaling.metric)
         if scaling.unit_length:  # and so of any length: as far from the mean as that is from zero
-            mixed *= (np.linalg.norm(scaling.mean) or 1.0) / np.linalg.norm(mixed, axis=1).mean()
+            mixed *= (np.linalg.norm(scaling.mean) or 1.0) / max(np.linalg.norm(mixed, axis=1).mean(), 1e-300)
         return np.asarray(mixed + scaling.mean, np.float32)
 
 
