@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gphash import GPHasher
+from gphash.data.downloads import DataMissingError
+from gphash.data.known.data_sets import DATA_SETS
 from gphash.functions import exporting, onnx_forms
 from gphash.functions import model as models
 from gphash.functions.onnx_encoders import EncoderGraph
@@ -328,6 +330,17 @@ def test_an_encoder_that_is_no_use(hasher, tmp_path):
         hasher.to_onnx(path, behind=EncoderGraph(encoder, pooling="max"))
     with pytest.raises(ValueError, match=r"the graph does not run.*give a sample"):
         hasher.to_onnx(path, behind=EncoderGraph(encoder, "last_hidden_state", sample={"ids": [[1]]}))
+    nothing = {"input_ids": np.zeros((0, 4), np.int64), "attention_mask": np.zeros((0, 4), np.int64)}
+    with pytest.raises(ValueError, match="the encoder gives no rows"):
+        hasher.to_onnx(path, behind=EncoderGraph(encoder, sample=nothing))
+    info, node = onnx.helper.make_tensor_value_info, onnx.helper.make_node
+    strange = onnx.helper.make_graph(
+        [node("Strange", ["x"], ["y"], domain="mine")], "encoder", [info("x", 1, ["n", 64])], [info("y", 1, ["n", 64])]
+    )
+    imports = [onnx.helper.make_opsetid("", 17), onnx.helper.make_opsetid("mine", 1)]
+    onnx.save(onnx.helper.make_model(strange, opset_imports=imports, ir_version=8), encoder)
+    with pytest.raises(ValueError, match="onnxruntime cannot load the graph"):
+        hasher.to_onnx(path, behind=EncoderGraph(encoder))
     encoder.write_bytes(b"no graph at all")
     with pytest.raises(ValueError, match="is no ONNX graph that can be used"):
         hasher.to_onnx(path, behind=EncoderGraph(encoder))
@@ -341,3 +354,17 @@ def test_a_form_without_a_graph_is_named(monkeypatch):
     function = LinearFunction(Scaling(np.zeros(3), True), np.ones((3, 2)), np.zeros(2))
     with pytest.raises(ValueError, match=r"of the form 'linear' have no ONNX graph; those of kernel"):
         exporting.draw(function, {})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["jeopardy", "cifar10_resnet50"])
+def test_embeddings_of_others(name, tmp_path):
+    try:
+        data = DATA_SETS[name].load(download=False)
+    except DataMissingError as error:
+        pytest.skip(f"{name} is not there: {', '.join(error.files)}")
+    hasher = GPHasher(**{**digits.QUICK, "n_bits": 32, "n_inducing": 300}).fit(data.train.X[:2000], data.train.y[:2000])
+    hasher.to_onnx(tmp_path / "codes.onnx")
+    X = data.test.X.astype(np.float32)
+    told = exporting.compare(hasher.hash_function_, exporting.session(str(tmp_path / "codes.onnx")), {"rows": X})
+    assert told.n_doubtful < 0.01 * len(X) * 32

@@ -87,10 +87,12 @@ def class_names(model: models.Model) -> list[str] | None:
     """What the classes or tags of a model are called, in the order of their probabilities; None if it does not say."""
     if model.reader_ is None:
         return None
-    learned, origin = (model.remarks.get(name) or {} for name in ("learned", "origin"))
+    learned, origin = (
+        found if isinstance(found := model.remarks.get(name), dict) else {} for name in ("learned", "origin")
+    )
     names, tags, columns = learned.get("class_names_"), learned.get("tags_"), origin.get("classes") or []
     if names is None and isinstance(tags, list):
-        is_named = all(isinstance(tag, int) and 0 <= tag < len(columns) for tag in tags)
+        is_named = isinstance(columns, list) and all(isinstance(tag, int) and 0 <= tag < len(columns) for tag in tags)
         names = [columns[tag] for tag in tags] if is_named else tags
     return [*map(str, names)] if isinstance(names, list) and len(names) == model.reader_.n_classes else None
 
@@ -128,7 +130,10 @@ def session(model: bytes | str) -> Any:
         raise ImportError(onnx_graph.MISSING) from error
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4  # what is raised need not be printed as well
-    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    try:
+        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # its own, which have no common kind
+        raise ValueError(f"onnxruntime cannot load the graph: {error}") from error
 
 
 def compare(function: Function, run: Any, given: Mapping[str, NDArray[Any]]) -> Exported:
@@ -139,6 +144,8 @@ def compare(function: Function, run: Any, given: Mapping[str, NDArray[Any]]) -> 
     except Exception as error:  # onnxruntime's own
         raise ValueError(f"the graph does not run: {error}. If it needs other inputs, give a sample.") from error
     X: Floats = found["rows"] if "rows" in found else given["rows"]
+    if not (len(X) and np.isfinite(X).all()):
+        raise ValueError("the encoder gives no rows, or NaN or infinity; give a sample of inputs that it knows.")
     bits, form, ours = packing.unpack(found["codes"], function.n_bits), form_of(function), function
     differs, doubtful = bits != (function.margins(X) >= 0), form.doubtful(function, X)
     if wrong := int((differs & ~doubtful).sum()):
