@@ -80,3 +80,14 @@ def test_what_differs_is_not_written(made, tmp_path, monkeypatch):
     said = gphash("export", made / "digits-8.gph", cwd=tmp_path, code=1).stderr
     assert "other ones than the model; nothing was written." in " ".join(said.split())
     assert not list(tmp_path.iterdir())
+
+
+def test_info_explains_the_file(made, tmp_path):
+    found = told("export", made / "digits-8.gph", "-o", "digits.onnx", cwd=tmp_path)
+    shown = told("info", "digits.onnx", cwd=tmp_path)
+    assert (shown["kind"], shown["bits"], shown["model"]) == ("ONNX graph", "8", found["fingerprint"])
+    assert shown["inputs"] == ["rows float [n, 64]"]
+    assert shown["outputs"][0] == "codes uint8 [n, 1]"
+    whole = (tmp_path / "digits.onnx").read_bytes()
+    (tmp_path / "digits.onnx").write_bytes(whole[: len(whole) // 2])
+    assert "is damaged" in gphash("info", "digits.onnx", cwd=tmp_path, code=1).stderr

@@ -166,6 +166,28 @@ def load_encoder(path: str | os.PathLike[str]) -> Any:
         return model
 
 
+def describe(path: str | os.PathLike[str]) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
+    """Types and shapes of the inputs and outputs of a graph as texts, by name, and its metadata."""
+    onnx = _onnx()
+    try:
+        model = onnx.load(path, load_external_data=False)
+    except OSError:
+        raise
+    except Exception as error:  # protobuf's
+        raise ValueError(f"{os.fspath(path)!r} is damaged: it cannot be read as an ONNX graph") from error
+
+    def told(values: Any) -> dict[str, str]:
+        kinds = onnx.TensorProto.DataType
+        found = {}
+        for one in values:
+            tensor = one.type.tensor_type
+            sides = [str(side.dim_value) if side.HasField("dim_value") else side.dim_param for side in tensor.shape.dim]
+            found[one.name] = f"{kinds.Name(tensor.elem_type).lower()} [{', '.join(sides)}]"
+        return found
+
+    return told(model.graph.input), told(model.graph.output), {one.key: one.value for one in model.metadata_props}
+
+
 def dimensions(value: Any) -> list[int | None] | None:
     """Shape of an input or output; None for a side, or for all of them, that the graph does not tell."""
     if not value.type.tensor_type.HasField("shape"):
