@@ -19,7 +19,19 @@ ORDER = [
 HEIGHT = {part: height for height, part in enumerate(ORDER)}
 
 # Packages that only some need are imported in one place: one module, or the part of the package that is made of them.
-OPTIONAL = {"matplotlib", "jinja2", "PIL", "cv2", "faiss", "pooch", "pyarrow", "zarr"}
+OPTIONAL = {
+    "matplotlib",
+    "jinja2",
+    "PIL",
+    "cv2",
+    "faiss",
+    "pooch",
+    "pyarrow",
+    "zarr",
+    "onnx",
+    "onnxruntime",
+    "tokenizers",
+}
 OPTIONAL |= {"dask", "distributed", "psycopg", "psycopg_pool", "onnxruntime", "tokenizers"}
 HOMES = {"typer": "cli", "rich": "cli", "click": "cli"} | dict.fromkeys(
     ("fastapi", "starlette", "pydantic", "uvicorn", "prometheus_client", "python_multipart", "orjson"), "server"

@@ -15,6 +15,7 @@ SMALL = {
     "benchmarks/descriptors.py": ["--images 64 --repeats 1"],
     "benchmarks/familiarity.py": ["--small"],
     "benchmarks/encoding.py": ["--inducing 50 --repeats 1"],
+    "benchmarks/export.py": ["--rows 2000 --inducing 50 --repeats 2"],
     "benchmarks/metrics.py": ["--rows 300 --queries 20 --repeats 1"],
     "benchmarks/overload.py": ["--idle 8 --bodies 4 --forms 2 --deaf 2 --seconds 1 --alone"],
     "benchmarks/picture_bombs.py": ["black --pixels 100000"],
@@ -27,9 +28,10 @@ SMALL = {
         "--bits-scale --rows 300 --inducing 20 --repeats 1",
     ],
     "examples/demo.py": ["--figures figures"],
+    "examples/numpy_codes.py": [""],
     "examples/toy.py": ["--output figures/toy"],
 }
-NEEDS = {"benchmarks/cluster.py": "distributed"}
+NEEDS = {"benchmarks/cluster.py": "distributed", "benchmarks/export.py": "onnxruntime"}
 CASES = [(script, arguments) for script, several in SMALL.items() for arguments in several]
 
 

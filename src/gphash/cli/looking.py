@@ -19,7 +19,7 @@ KEYS = {"integer": "whole numbers", "text": "texts"}
 
 FILE = (
     "A collection, a folder or postgresql://USER@HOST/DATABASE?collection=NAME; a file of a model, checkpoint, report, "
-    "codes or cache; or a folder of codes of blocks."
+    "codes or cache, or an exported graph; or a folder of codes of blocks."
 )
 DATA = f"{options.DATA} If not given, the known data sets are listed."
 Data = Annotated[str | None, Argument(metavar="DATA", help=DATA, autocompletion=options.complete_data)]
@@ -178,6 +178,7 @@ def _explained(path: Path) -> dict[str, Any]:
     from gphash import container, schema
     from gphash.collection import manifest
     from gphash.data.descriptors import cache
+    from gphash.functions import onnx_graph
 
     with open(path, "rb") as file:
         magic = file.read(8)
@@ -194,9 +195,23 @@ def _explained(path: Path) -> dict[str, Any]:
         found = _codes(path, codes)
     elif magic.lstrip()[:1] == b"{":
         found = _report(path)
+    elif onnx_graph.is_ours(path):
+        found = _graph(path)
     if not found:
         raise ValueError(f"{str(path)!r} is not a file of gphash.")
     return {"file": str(path), "bytes": path.stat().st_size, **found}
+
+
+def _graph(path: Path) -> dict[str, Any]:
+    """A model as gphash export writes it."""
+    from gphash.functions import onnx_graph
+
+    inputs, outputs, metadata = onnx_graph.describe(path)
+    told: dict[str, Any] = {"kind": "ONNX graph", "model": metadata.get("gphash_fingerprint")}
+    told |= {"bits": metadata.get("gphash_bits"), "classes": metadata.get("gphash_classes")}
+    for side, values in (("inputs", inputs), ("outputs", outputs)):
+        told[side] = [f"{name} {kind}" for name, kind in values.items()]
+    return told
 
 
 def _container(described: "Description") -> dict[str, Any]:

@@ -57,8 +57,8 @@ def collection(path: Path, replace: bool, option: str = "--output") -> Path:
 def file(path: Path, kind: str, *inputs: str | Path | None, option: str = "--output") -> Path:
     """A file to write, refused now rather than when the work is done.
 
-    One that is there is replaced only if it is of the same kind ("model", "index", "report", "codes" or "drawing"), or
-    empty, and if it is none of the command's inputs.
+    One that is there is replaced only if it is of the same kind ("model", "index", "report", "codes", "graph" or
+    "drawing"), or empty, and if it is none of the command's inputs.
     """
     label = f"{option} {str(path)!r}"
     if path.is_dir():
@@ -74,6 +74,10 @@ def file(path: Path, kind: str, *inputs: str | Path | None, option: str = "--out
         match kind:
             case "codes":
                 files.check_replaceable(path, "array of codes", lambda there: codes_in(there) is not None)
+            case "graph":
+                from gphash.functions import exporting
+
+                exporting.check_replaceable(path)
             case "drawing":
                 files.check_replaceable(path, "drawing of gphash", _is_drawing)
             case "report":

@@ -8,7 +8,7 @@ import copy
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, fields
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -30,6 +30,10 @@ from gphash.hashers.methods import METHODS
 from gphash.schema import Each, FaultError, Maybe, Named, Plain, Record, Rule, Text
 from gphash.supervision import targets
 from gphash.supervision.similarity import Pairs
+
+if TYPE_CHECKING:
+    from gphash.functions.exporting import Exported
+    from gphash.functions.onnx_encoders import EncoderGraph
 
 REMARKS: Mapping[str, Rule] = {
     "method": Text(),
@@ -224,6 +228,31 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         }
         models.descriptor_of(remarks, function)
         return container.write(path, KIND, *models.content(function), remarks)
+
+    def to_onnx(
+        self, path: str | os.PathLike[str], *, codes_only: bool = False, behind: "EncoderGraph | None" = None
+    ) -> "Exported":
+        """Write the model as an ONNX file that any runtime encodes with, and tell how it compares with the model.
+
+        Its input is `rows`, float32 [n, d]. Its outputs are `codes`, packed as `encode` gives them, and, if the method
+        knows them, `bit_probabilities` and `class_probabilities`. Codes are compared first, on rows near the inducing
+        inputs: they must be equal but for bits whose sign rounding decides.
+
+        Parameters
+        ----------
+        path
+            The file. Only an ONNX graph of gphash is replaced, and only by a complete one.
+        codes_only
+            Leave probabilities out.
+        behind : gphash.functions.onnx_encoders.EncoderGraph or None
+            An encoder's graph to put in front. The inputs are then the encoder's, and `rows` is one of the outputs.
+        """
+        from gphash.functions import exporting
+
+        check_is_fitted(self, "hash_function_")
+        names = getattr(self, "class_names_", None) or getattr(self, "tags_", None)
+        about = self.hash_function_, path, self.fingerprint_, names
+        return exporting.export(*about, codes_only=codes_only, behind=behind)
 
     def _recall(self, learned: dict[str, Any]) -> dict[str, Any]:
         """Learned attributes from those that a file keeps."""

@@ -207,7 +207,7 @@ def onnxruntime() -> Any:
     try:
         import onnxruntime as runtime
     except ImportError as error:
-        raise ImportError("encoders need ONNX Runtime: pip install 'gphash[onnx]'") from error
+        raise ImportError("ONNX models need ONNX Runtime: pip install 'gphash[onnx]'") from error
     return runtime
 
 
