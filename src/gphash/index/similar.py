@@ -21,11 +21,11 @@ from gphash.index.buckets import Words
 
 BLOCK = 128  # codes that stand together
 
-_tables: dict[tuple[Any, ...], tuple[Any, "Table"]] = {}
+_tables: dict[tuple[Any, ...], tuple[Any, "CodeTable"]] = {}
 _making = Lock()
 
 
-class Table(NamedTuple):
+class CodeTable(NamedTuple):
     """What distinct codes say, in blocks."""
 
     order: NDArray[np.int64]  # numbers of the codes, [u]
@@ -33,7 +33,7 @@ class Table(NamedTuple):
     tops: NDArray[np.float32]  # the largest of every block, [c, b]
 
 
-def table(reader: CodeReader, codes: Words, n_bits: int) -> Table:
+def table(reader: CodeReader, codes: Words, n_bits: int) -> CodeTable:
     """The table of distinct codes; it is kept as long as they are."""
     owners = reader.weights, reader.bias, codes
     key = (reader.exclusive, *map(id, owners))
@@ -44,7 +44,7 @@ def table(reader: CodeReader, codes: Words, n_bits: int) -> Table:
             order = np.lexsort((-read.max(axis=1), read.argmax(axis=1)))
             sorted_ = np.ascontiguousarray(read[order].T)
             tops = np.maximum.reduceat(sorted_, np.arange(0, len(order), BLOCK), axis=1)
-            made = Table(order, sorted_, np.ascontiguousarray(tops))
+            made = CodeTable(order, sorted_, np.ascontiguousarray(tops))
             kept = [weakref.ref(owner, lambda _: _tables.pop(key, None)) for owner in owners], made
             _tables[key] = kept
     return kept[1]
