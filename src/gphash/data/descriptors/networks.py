@@ -3,7 +3,7 @@
 A network is one file, known by its SHA-256. It is loaded when it is first used and kept for the whole process, so what
 a model or a collection remembers of an encoder is light. Networks are run for one picture or text at a time, each by
 one thread: a row depends on nothing but what it describes, also with networks whose numbers are rounded by the range
-of a batch. On two cores that is as quick as batches are.
+of a batch. Batches would be up to 1.4 times as quick for short texts, and no quicker for long ones.
 """
 
 import hashlib
