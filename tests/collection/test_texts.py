@@ -154,3 +154,20 @@ def test_a_source_of_texts(tmp_path, encoder):
         assert made.query(key=1).probabilities is not None
         made.add(sources.read(tmp_path / "texts" / "money", descriptor=made.descriptor))
         assert len(made) == 27
+
+
+def test_in_a_database(made, conninfo, tmp_path):
+    pytest.importorskip("psycopg")
+    from gphash.collection import copying
+
+    made.close()
+    host = conninfo.split()[0].removeprefix("host=")
+    address = f"postgresql://gphash@/postgres?host={host}&collection=texts"
+    copying.to_database(tmp_path / "t.gphash", address)
+    with Collection.open(address, encoder=tmp_path / "encoder") as found:
+        assert found.search(found.query(text="a dog"), 1)[0].labels == ("animals",)
+        assert found.query(key=4).probabilities is not None
+    copying.to_folder(address, tmp_path / "again.gphash")
+    with Collection.open(tmp_path / "again.gphash") as found:
+        assert found.descriptor.takes == "texts"
+        assert found.query(key=4).probabilities is not None

@@ -46,6 +46,7 @@ def test_the_collection_says_what_there_is(client, collection):
         "probabilities": True,
         "pictures": True,
         "upload": True,
+        "text": False,
         "labels": True,
         "classes": [str(digit) for digit in range(10)],
         "writable": False,

@@ -308,7 +308,8 @@ def _features(
     _check_takes(collection, TEXTS if isinstance(thing, str) else PICTURES)
     if isinstance(thing, str) and not thing.strip():
         raise wrong("text: it is blank; give some words.", "text")
-    return collection.describe(thing, max_pixels=settings.max_picture_pixels)[None].astype(np.float64)
+    with _refusing("text" if isinstance(thing, str) else "picture"):
+        return collection.describe(thing, max_pixels=settings.max_picture_pixels)[None].astype(np.float64)
 
 
 def _takes(collection: Collection, subject: str) -> bool:

@@ -231,6 +231,23 @@ def test_no_text(folder, text):
         encoders.open_encoder(folder).describe(text)
 
 
+def test_a_text_without_tokens(folder):
+    models = small.tokenizers.models
+    small.tokenizers.Tokenizer(models.BPE({"c": 3, "d": 4}, [])).save(str(folder / "tokenizer.json"))
+    encoder = encoders.open_encoder(folder)
+    np.testing.assert_array_equal(encoder.describe("xyz"), np.zeros(small.WIDTH))
+    np.testing.assert_allclose(encoder.describe("d"), small.table()[4] / np.linalg.norm(small.table()[4]), atol=1e-6)
+    # Others have no word for it.
+    small.tokenizers.Tokenizer(models.WordLevel({"cat": 3})).save(str(folder / "tokenizer.json"))
+    with pytest.raises(DataError, match="cannot cut the text 'unknown' into tokens"):
+        encoders.open_encoder(folder).describe("unknown")
+
+
+def test_half_a_letter(folder):
+    with pytest.raises(DataError, match="cannot cut the text"):
+        encoders.open_encoder(folder).describe("a cat \ud800")
+
+
 def test_a_text_of_a_megabyte(folder):
     text = "the cat " * 125_000
     row = encoders.open_encoder(folder).describe(text)

@@ -3,7 +3,7 @@
 A network is one file, known by its SHA-256. It is loaded when it is first used and kept for the whole process, so what
 a model or a collection remembers of an encoder is light. Networks are run for one picture or text at a time, each by
 one thread: a row depends on nothing but what it describes, also with networks whose numbers are rounded by the range
-of a batch. On two cores that is as quick as batches are.
+of a batch. Batches would be up to 1.4 times as quick for short texts, and no quicker for long ones.
 """
 
 import hashlib
@@ -23,8 +23,14 @@ T = TypeVar("T")
 
 MOST_BYTES = (1 << 31) - 1  # of a file in this format
 MOST_SIDE_BYTES = 1 << 28  # of a tokenizer or a file of settings
-FLOATS = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(double)": np.float64}
-NUMBERS = FLOATS | {"tensor(int64)": np.int64, "tensor(int32)": np.int32, "tensor(uint8)": np.uint8}
+NUMBERS = {
+    "tensor(float)": np.float32,
+    "tensor(float16)": np.float16,
+    "tensor(double)": np.float64,
+    "tensor(int64)": np.int64,
+    "tensor(int32)": np.int32,
+    "tensor(uint8)": np.uint8,
+}
 
 _loaded: dict[tuple[type, str], Any] = {}  # networks and tokenizers by their digests
 _places: dict[str, Path] = {}  # where files of these digests were last seen
@@ -36,7 +42,7 @@ class MissingEncoderError(ValueError):
 
 
 class Port(NamedTuple):
-    """An input or output of a network: its name, type and shape; a length that is not fixed is 0."""
+    """An input or output of a network: name, type of its numbers, if it has any, and shape; 0 is any length."""
 
     name: str
     kind: Any
@@ -59,8 +65,11 @@ class Network:
         except Exception as error:
             raise DataError(f"{label} is not an ONNX model that can be run: {_reason(error)}") from error
         self.label = label
-        self.inputs = [_port(one, label) for one in self._session.get_inputs()]
-        self.outputs = [_port(one, label) for one in self._session.get_outputs()]
+        self.inputs = [_port(one) for one in self._session.get_inputs()]
+        self.outputs = [_port(one) for one in self._session.get_outputs()]
+        for port in self.inputs:
+            if port.kind is None:
+                raise DataError(f"{label}: the input {port.name!r} is not an array of numbers")
 
     def run(self, output: str, feed: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
         """One output for some inputs."""
@@ -90,6 +99,7 @@ class Words:
             self._tokenizer = kind.from_str(content.decode("utf-8"))
         except Exception as error:
             raise DataError(f"{label} is not a tokenizer: {_reason(error)}") from error
+        self.label = label
         cut: dict[str, Any] = self._tokenizer.truncation or {}
         self.own_limit: int | None = cut.get("max_length")
         self.last_id = max(self._tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
@@ -101,9 +111,13 @@ class Words:
 
     def tokens(self, text: str, most: int) -> tuple[list[int], list[int]]:
         """Numbers of the tokens of a text, and the kind of each."""
-        found = self._tokenizer.encode(text, add_special_tokens=False)
-        found.truncate(max(1, most - self.n_special))
-        whole = self._tokenizer.post_process(found) if self.n_special else found
+        try:
+            found = self._tokenizer.encode(text, add_special_tokens=False)
+            found.truncate(max(1, most - self.n_special))
+            whole = self._tokenizer.post_process(found) if self.n_special else found
+        # Its errors are plain exceptions.
+        except Exception as error:
+            raise DataError(f"{self.label} cannot cut the text {text[:40]!r} into tokens: {_reason(error)}") from error
         return whole.ids[:most], whole.type_ids[:most]
 
 
@@ -191,10 +205,9 @@ def _memory() -> int:
     return 1 << 62
 
 
-def _port(told: Any, label: str) -> Port:
-    if told.type not in NUMBERS:
-        raise DataError(f"{label}: {told.name!r} is a {told.type}; encoders take and give arrays of numbers")
-    return Port(told.name, NUMBERS[told.type], tuple(size if isinstance(size, int) else 0 for size in told.shape))
+def _port(told: Any) -> Port:
+    shape = tuple(size if isinstance(size, int) else 0 for size in told.shape or ())
+    return Port(told.name, NUMBERS.get(told.type), shape)
 
 
 def _reason(error: Exception) -> str:

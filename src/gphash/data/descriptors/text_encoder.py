@@ -37,7 +37,7 @@ _MODULES = ("Transformer", "Pooling", "Normalize")  # the last parts of names of
 
 @dataclass(frozen=True)
 class TextEncoder(Descriptor):
-    """Rows of texts by a network.
+    """Rows of texts by a network; a text without tokens is a row of zeros.
 
     model, tokenizer
         Hexadecimal SHA-256 of the two files.
@@ -109,7 +109,8 @@ class TextEncoder(Descriptor):
             raise ValueError(f"text={pixels!r}; give a text that is not empty.")
         network = networks.network(self.model, self.model_path)
         ids, kinds = networks.words(self.tokenizer, self.tokenizer_path).tokens(pixels, self.tokens)
-        row = _pooled(self, network, ids, kinds)
+        # A tokenizer may know nothing of a text, and add nothing to it.
+        row = _pooled(self, network, ids, kinds) if ids else np.zeros(self.width, np.float32)
         if row.shape != (self.width,) or not np.isfinite(row).all():
             raise DataError(f"{network.label} gives a row of shape {row.shape}; {self.width} finite numbers are needed")
         return row
