@@ -17,7 +17,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from gphash.version import __version__
 
-OLDEST, OPSET, IR_VERSION = 13, 17, 8  # what onnxruntime has run since 1.12, in browsers too
+OLDEST, OPSET, IR_VERSION = 13, 17, 8  # not the newest, so that older runtimes know them; browsers do, too
 MOST_BYTES = (1 << 31) - (1 << 20)  # of a file, as protobuf has it
 PREFIX = "gphash/"
 MISSING = "an ONNX graph needs onnx and ONNX Runtime: pip install 'gphash[onnx]'"
