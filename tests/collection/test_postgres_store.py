@@ -126,7 +126,7 @@ conditions = st.recursive(
 
 def test_any_condition_means_the_same(both):
     folder, there = both
-    query = Query(np.frombuffer(folder._row("sku-0").code, np.uint8), None)
+    query = Query(np.frombuffer(folder._shown.row("sku-0").code, np.uint8), None)
 
     @settings(max_examples=250)
     @given(where=conditions)

@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 from gphash.arrays import Floats
 from gphash.collection import adding, arguments, building, columns, conditions, showing
 from gphash.collection.nearest import cut, judged
-from gphash.collection.records import Bucket, Hit, Item, Picture, Query, UnknownItemError, bits_of, is_relevant
-from gphash.collection.rows import Key, Layout, Row
+from gphash.collection.records import Bucket, Hit, Item, Picture, Query, is_relevant
+from gphash.collection.rows import Key, Layout
 from gphash.collection.stores import Location, Store, open_store
 from gphash.data import pictures
 from gphash.data.dataset import Progress
@@ -247,7 +247,7 @@ class Collection:
         return Query(packed[0], None if chances is None else chances[0], (), None, self.model.fingerprint, classes)
 
     def _query_by_key(self, key: Key, certainty: bool) -> Query:
-        row = self._row(key)
+        row = self._shown.row(columns.check_key(key, self.layout))
         query = Query(np.frombuffer(row.code, np.uint8), None, row.labels, row.key, self.model.fingerprint)
         if self.descriptor is None or not self.model.has_probabilities or not certainty or not row.described:
             return query
@@ -342,17 +342,7 @@ class Collection:
         """Items by their keys, in that order; an UnknownItemError names one that is not there."""
         if isinstance(keys, str):
             raise ValueError(f"keys={keys!r}; give a list of keys.")
-        asked = [columns.check_key(key, self.layout) for key in keys]
-
-        def read() -> list[Item]:
-            numbers = self._numbers(asked)
-            seen = self._shown.items(numbers)
-            found = [seen[number][1] for number in numbers]
-            if [item.key for item in found] != asked:
-                raise KeyError(asked)
-            return found
-
-        return self._store.steady(read)
+        return self._shown.by_keys([columns.check_key(key, self.layout) for key in keys])
 
     def item(self, key: Key) -> Item:
         """An item by its key; an UnknownItemError if there is none."""
@@ -364,33 +354,15 @@ class Collection:
         JPEG, PNG, WebP and GIF come as they are; pixels and other formats as PNG of at most 1,024 pixels on each side.
         A NoPictureError says that the item has no picture, that its file is gone, or has too many pixels for a PNG.
         """
-        return self._shown.picture(self._row(key), max_pixels)
+        return self._shown.picture(self._shown.row(columns.check_key(key, self.layout)), max_pixels)
 
     def buckets(self, n: int = 12, samples: int = 8) -> list[Bucket]:
         """The n codes that most items share, fullest first, with some keys of each."""
-        n, samples = arguments.whole("n", n, 1), arguments.whole("samples", samples, 0)
-
-        def read() -> list[Bucket]:
-            found, items = [], self._store.items
-            for code, numbers in self._store.index.fullest(n):
-                places = np.unique(np.linspace(0, len(numbers) - 1, min(samples, len(numbers))).astype(np.int64))
-                rows, chosen = items.rows(numbers[places].tolist()), numbers[places].tolist()
-                bits, labels = bits_of(code[None], self.n_bits)[0], items.count_labels(numbers.tolist())
-                found.append(Bucket(bits, len(numbers), [rows[number].key for number in chosen], labels))
-            return found
-
-        return self._store.steady(read)
+        return self._shown.fullest(arguments.whole("n", n, 1), arguments.whole("samples", samples, 0))
 
     def random_key(self, seed: int | None = None) -> Key:
         """The key of some item; an UnknownItemError if there are none."""
-
-        def read() -> Key:
-            if not len(ids := self._store.index.ids):
-                raise UnknownItemError("the collection is empty.")
-            number = int(ids[np.random.default_rng(seed).integers(len(ids))])
-            return self._store.items.rows([number])[number].key
-
-        return self._store.steady(read)
+        return self._shown.random_key(seed)
 
     def add(
         self,
@@ -424,27 +396,8 @@ class Collection:
             raise ValueError(f"keys={keys!r}; give a list of keys.")
         asked = list(dict.fromkeys(columns.check_key(key, self.layout) for key in keys))
         with self._store.changing:
-            self._store.remove(self._numbers(asked))
+            self._store.remove(self._shown.numbers(asked))
 
     def compact(self) -> None:
         """Fold all changes into the parts of a folder; searches go on meanwhile."""
         self._store.compact()
-
-    def _numbers(self, keys: list[Key]) -> list[int]:
-        numbers = self._store.items.numbers(keys)
-        for key in keys:
-            if key not in numbers:
-                raise UnknownItemError(f"there is no item {key!r}.")
-        return [numbers[key] for key in keys]
-
-    def _row(self, key: Key) -> Row:
-        asked = columns.check_key(key, self.layout)
-
-        def read() -> Row:
-            number = self._numbers([asked])[0]
-            row = self._store.items.rows([number])[number]
-            if row.key != asked:
-                raise KeyError(asked)
-            return row
-
-        return self._store.steady(read)
