@@ -8,11 +8,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gphash.arrays import Floats
-from gphash.collection import adding, arguments, building, columns, conditions, showing
+from gphash.collection import adding, arguments, building, columns, conditions, reranking, showing
 from gphash.collection.nearest import cut, judged
 from gphash.collection.records import Bucket, Hit, Item, Picture, Query, is_relevant
 from gphash.collection.rows import Key, Layout
 from gphash.collection.stores import Location, Store, open_store
+from gphash.collection.vectors import VectorKind
 from gphash.data import pictures
 from gphash.data.dataset import Progress
 from gphash.data.descriptors.descriptor import Descriptor
@@ -46,6 +47,8 @@ class Collection:
         progress: Progress | None = None,
         n_jobs: int | None = -1,
         writable: bool = False,
+        vectors: str | None = None,
+        metric: str = "cosine",
     ) -> Self:
         """Encode rows, write them and what is known of them into a folder, and open it.
 
@@ -72,8 +75,13 @@ class Collection:
             Threads that encode; −1 for all cores.
         writable
             Whether to open it for changes.
+        vectors
+            Whether to keep the rows as well, as "float16" or "int8", so that `search` can re-rank; None for codes only.
+        metric
+            What re-ranks: "cosine", or "dot" for the dot product.
         """
-        pictures_from = building.create(path, model, X, items, replace, executor, progress, n_jobs)
+        kind = VectorKind.of(vectors, metric)
+        pictures_from = building.create(path, model, X, items, replace, executor, progress, n_jobs, kind)
         return cls.open(path, writable=writable, pictures=pictures_from)
 
     @classmethod
@@ -171,6 +179,11 @@ class Collection:
         return tuple(self.layout.names)
 
     @property
+    def vectors(self) -> VectorKind | None:
+        """How rows are kept beside their codes, and what re-ranks; None if they are not."""
+        return self.layout.vectors
+
+    @property
     def classes(self) -> tuple[str, ...]:
         """Names of all labels and tags."""
         return self._store.items.classes()
@@ -241,14 +254,18 @@ class Collection:
             return Query(arguments.code(code, self.n_bits), None)
         rows = arguments.row(features, self.model) if picture is None else self.describe(picture)[None]
         if not certainty:
-            return Query(self.model.encode(rows)[0], None, model=self.model.fingerprint)
+            return Query(self.model.encode(rows)[0], None, model=self.model.fingerprint, features=rows[0])
         packed, chances = self.encode(rows)
         classes = None if self.model.reader_ is None else self.model.class_probabilities(rows)[0]
-        return Query(packed[0], None if chances is None else chances[0], (), None, self.model.fingerprint, classes)
+        return Query(
+            packed[0], None if chances is None else chances[0], (), None, self.model.fingerprint, classes, rows[0]
+        )
 
     def _query_by_key(self, key: Key, certainty: bool) -> Query:
         row = self._shown.row(columns.check_key(key, self.layout))
         query = Query(np.frombuffer(row.code, np.uint8), None, row.labels, row.key, self.model.fingerprint)
+        if self.vectors is not None:
+            query = query._replace(features=reranking.kept(self._store, self._shown, row.key))
         if self.descriptor is None or not self.model.has_probabilities or not certainty or not row.described:
             return query
         if (pixels := self._shown.pixels(row, self.descriptor.spare)) is None:
@@ -268,6 +285,7 @@ class Collection:
         radius: int | None = None,
         min_probability: float | None = None,
         precision: float | None = None,
+        rerank: int | None = None,
     ) -> Any:
         """The k nearest items, ordered by distance, or by how probably they are similar.
 
@@ -292,6 +310,9 @@ class Collection:
             Of the items found, only those that are similar with at least this probability.
         precision
             With ranking="similarity": only as many items as are similar with this probability in the mean, if any.
+        rerank
+            Take this many candidates by the ranking, and order them by the cosine of their vectors and the query, of
+            equal ones that with the lesser key first; for a collection that was made with `vectors`.
 
         Returns
         -------
@@ -300,6 +321,7 @@ class Collection:
         self._store.refresh()  # another model may have made it anew
         k, radius = arguments.whole("k", k, 1), None if radius is None else arguments.whole("radius", radius, 0)
         arguments.check_promise(min_probability, precision, ranking, self.model)
+        rerank = arguments.check_rerank(rerank, k, precision, self.layout)
         if label is not None:
             arguments.check_label(label, self.classes)
         condition = arguments.condition(where, params, self.layout)
@@ -308,7 +330,9 @@ class Collection:
         def read() -> list[list[Hit]]:
             # Encoded here: the collection may have been made anew, with another model.
             queries = arguments.queries(asked, ranking, self)
-            found = self._find(queries, k, condition, label, RANKINGS[ranking].of(self.model), radius)
+            if rerank is not None:
+                arguments.check_features(queries)
+            found = self._find(queries, k, condition, label, RANKINGS[ranking].of(self.model), radius, rerank)
             return [cut(hits, min_probability, precision) for hits in found]
 
         found = self._store.steady(read)
@@ -322,19 +346,23 @@ class Collection:
         label: str | None,
         ranking: Ranking,
         radius: int | None,
+        rerank: int | None,
     ) -> list[list[Hit]]:
-        more = k + any(query.key is not None for query in queries)
-        found = self._store.nearest(queries, more, ranking, radius, condition, label)
-        seen = self._shown.items({number for numbers, _ in found for number in numbers})
+        own = any(query.key is not None for query in queries)
+        nearest = self._store.nearest(queries, (rerank or k) + own, ranking, radius, condition, label)
+        asked = zip(queries, nearest, strict=True)
+        found = [reranking.ordered(self._store, query, some, rerank and k + own) for query, some in asked]
+        seen = self._shown.items({number for numbers, *_ in found for number in numbers})
         answer = []
-        for query, (numbers, costs) in zip(queries, found, strict=True):
+        for query, each in zip(queries, found, strict=True):
             hits = []
-            for number, cost in zip(numbers, costs, strict=True):
+            for number, cost, score in zip(*each, strict=True):
                 row, item = seen[number]  # a KeyError if it was removed meanwhile
                 if label is not None and label not in row.labels:
                     raise KeyError(number)
                 if query.key is None or item.key != query.key:
-                    hits.append(Hit(*item, cost, is_relevant(query.labels, row)))
+                    hits.append(Hit(*item, cost, is_relevant(query.labels, row), score=score))
+            hits = hits if rerank is None else reranking.by_score(hits)
             answer.append(judged(self.model.reader_, query, hits[:k], ranking))
         return answer
 

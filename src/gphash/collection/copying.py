@@ -7,6 +7,7 @@ import numpy as np
 from gphash.collection import building, folder, postgres_store
 from gphash.collection import manifest as manifests
 from gphash.collection.columns import Columns
+from gphash.collection.parts import write_part
 from gphash.collection.rows import Row
 from gphash.collection.stores import Location
 from gphash.data.dataset import Progress
@@ -46,7 +47,7 @@ def to_folder(address: str, target: Location, replace: bool = False) -> int:
             packed = np.frombuffer(b"".join(row.code for row in rows), np.uint8).reshape(-1, -(-model.n_bits // 8))
             numbers = np.array([row.number for row in rows], np.int64)
             grouped = bucketing.group(bucketing.to_words(packed, model.n_bits), numbers)
-            parts = [folder.write_part(place, manifests.free_part(place), grouped, model.n_bits, model.fingerprint)]
+            parts = [write_part(place, manifests.free_part(place), grouped, model.n_bits, model.fingerprint)]
             columns = _columns(rows, layout.keys, layout.columns)
             material = building.Material(store.name, columns, store.items.classes(), store.descriptor)
             described, pictures = [row.described for row in rows], store.items.all_pictures()
