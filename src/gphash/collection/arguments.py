@@ -50,12 +50,6 @@ def check_rerank(rerank: Any, k: int, precision: Any, layout: Layout) -> int | N
     return int(rerank)
 
 
-def check_features(queries: list[Query]) -> None:
-    """Refuse to order candidates for a query that is a code alone."""
-    if any(query.features is None for query in queries):
-        raise ValueError("rerank needs the features of the query, which has a code alone; give features or a key.")
-
-
 def condition(where: str | None, params: Sequence[Any], layout: Layout) -> conditions.Condition | None:
     """A condition on the columns of items, if there is one."""
     if where is not None:

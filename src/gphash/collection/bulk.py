@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -88,6 +88,12 @@ class BlockPlan(NamedTuple):
     def n_rows(self) -> int:
         """Number of rows."""
         return self.blocks[-1].stop
+
+    def made(self, marks: Iterable[Sequence[str | None]]) -> "BlockPlan":
+        """The same with the marks of all blocks, and of their vectors."""
+        named = zip(self.blocks, marks, strict=True)
+        done = (block._replace(fingerprint=mark, vectors=kept) for block, (mark, kept) in named)
+        return self._replace(blocks=tuple(done))
 
     @property
     def finished(self) -> bool:
@@ -218,10 +224,7 @@ def make(
                 share = workers.get(worker, Share(0, 0))
                 workers[worker] = Share(share.blocks + 1, share.rows + block.n_rows)
             tell(block.stop, table.n_rows)
-    named = zip(begun.blocks, marks, strict=True)
-    done_with = (block._replace(fingerprint=mark, vectors=kept) for block, (mark, kept) in named)
-    finished = begun._replace(blocks=tuple(done_with))
-    if finished != begun:
+    if (finished := begun.made(marks)) != begun:
         write_plan(place, finished)
     return Made(finished, before, workers)
 

@@ -311,8 +311,7 @@ class Collection:
         precision
             With ranking="similarity": only as many items as are similar with this probability in the mean, if any.
         rerank
-            Take this many candidates by the ranking, and order them by the cosine of their vectors and the query, of
-            equal ones that with the lesser key first; for a collection that was made with `vectors`.
+            Order so many candidates of the ranking by their vectors' cosine, if the collection was made with `vectors`.
 
         Returns
         -------
@@ -324,14 +323,11 @@ class Collection:
         rerank = arguments.check_rerank(rerank, k, precision, self.layout)
         if label is not None:
             arguments.check_label(label, self.classes)
-        condition = arguments.condition(where, params, self.layout)
-        asked, one = arguments.asked(query)
+        condition, (asked, one) = arguments.condition(where, params, self.layout), arguments.asked(query)
 
         def read() -> list[list[Hit]]:
             # Encoded here: the collection may have been made anew, with another model.
             queries = arguments.queries(asked, ranking, self)
-            if rerank is not None:
-                arguments.check_features(queries)
             found = self._find(queries, k, condition, label, RANKINGS[ranking].of(self.model), radius, rerank)
             return [cut(hits, min_probability, precision) for hits in found]
 

@@ -29,7 +29,8 @@ def ordered(store: Store, query: Query, found: tuple[list[int], list[float]], k:
         return Ordered(*found, [None] * len(found[0]))
     kind = store.items.layout.vectors
     assert kind is not None
-    assert query.features is not None
+    if query.features is None:
+        raise ValueError("rerank needs the features of the query, which has a code alone; give features or a key.")
     numbers, costs = np.array(found[0], np.int64), np.array(found[1])
     stored = vectors.unpack(store.vectors_of(numbers), kind.form)
     scores = vectors.scores(query.features, stored, kind.metric)
