@@ -196,10 +196,8 @@ def make(
         Called with the number of rows that are done, and of all rows.
     n_jobs
         Threads of this process; −1 for all cores.
-    numbers
-        Numbers of the items of an index, [n]; None for those of the rows.
-    keep
-        How an index keeps vectors, in a file beside that of each block; None for none.
+    numbers, keep
+        Numbers of the items of an index, [n]; None for those of the rows. How it keeps vectors; None if it does not.
     """
     if hasattr(data, "dask"):
         raise ValueError(

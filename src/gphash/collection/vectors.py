@@ -44,11 +44,11 @@ class VectorKind(NamedTuple):
     def of(cls, form: Any, metric: Any = METRICS[0]) -> "VectorKind | None":
         """What users ask for; None for no vectors."""
         if metric not in METRICS:
-            raise ValueError(f"metric={metric!r}; give one of {', '.join(map(repr, METRICS))}.")
+            raise ValueError(f"metric={metric!r}; give {' or '.join(map(repr, METRICS))}.")
         if form is None:
             return None
         if form not in FORMS:
-            raise ValueError(f"vectors={form!r}; give one of {', '.join(map(repr, FORMS))}, or None for none.")
+            raise ValueError(f"vectors={form!r}; give {' or '.join(map(repr, FORMS))}.")
         return cls(form, metric)
 
     def n_bytes(self, n_features: int) -> int:
