@@ -3,7 +3,7 @@
 import io  # noqa: I001
 import sys
 
-from gphash.cli import training, collecting, searching, serving, storing, looking, comparing  # noqa: F401
+from gphash.cli import training, collecting, searching, deduping, serving, storing, looking, comparing  # noqa: F401
 from gphash.cli.app import app
 
 

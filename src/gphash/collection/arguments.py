@@ -50,6 +50,20 @@ def check_rerank(rerank: Any, k: int, precision: Any, layout: Layout) -> int | N
     return int(rerank)
 
 
+def check_cosine(min_cosine: Any, layout: Layout) -> None:
+    """Refuse what is no cosine, or what a collection without vectors cannot tell."""
+    if min_cosine is None:
+        return
+    if (
+        isinstance(min_cosine, bool)
+        or not isinstance(min_cosine, int | float | np.floating)
+        or not -1 <= min_cosine <= 1
+    ):
+        raise ValueError(f"min_cosine={min_cosine!r}; give a number from -1 to 1.")
+    if layout.vectors is None:
+        raise ValueError(f"min_cosine={min_cosine!r}, but the collection was {NO_VECTORS}.")
+
+
 def condition(where: str | None, params: Sequence[Any], layout: Layout) -> conditions.Condition | None:
     """A condition on the columns of items, if there is one."""
     if where is not None:

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from gphash.arrays import Floats
 from gphash.collection import adding, arguments, building, columns, conditions, reranking, showing
+from gphash.collection.duplicates import Duplicates
 from gphash.collection.nearest import cut, judged
 from gphash.collection.records import Bucket, Hit, Item, Picture, Query, is_relevant
 from gphash.collection.rows import Key, Layout
@@ -379,6 +380,17 @@ class Collection:
         A NoPictureError says that the item has no picture, that its file is gone, or has too many pixels for a PNG.
         """
         return self._shown.picture(self._shown.row(columns.check_key(key, self.layout)), max_pixels)
+
+    def duplicates(
+        self, radius: int | None = None, *, min_probability: float | None = None, min_cosine: float | None = None
+    ) -> Duplicates:
+        """Items that are near each other, as `clusters()` of keys, or as `pairs()`.
+
+        They are if their codes differ in at most `radius` bits, if they are similar with at least this probability by
+        their codes, and if the vectors that the collection keeps have at least this cosine; whatever is given counts.
+        """
+        self._store.refresh()
+        return Duplicates(self._store, radius, min_probability, min_cosine)
 
     def buckets(self, n: int = 12, samples: int = 8) -> list[Bucket]:
         """The n codes that most items share, fullest first, with some keys of each."""

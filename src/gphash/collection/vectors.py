@@ -108,6 +108,13 @@ def unpack(rows: Rows, form: str) -> Floats:
     return vectors
 
 
+def directions(vectors: Floats) -> Floats:
+    """The same with length 1, but for those that are zero."""
+    lengths = np.sqrt((vectors * vectors).sum(axis=1, keepdims=True))
+    unit: Floats = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
+    return unit
+
+
 def scores(query: Floats, vectors: Floats, metric: str) -> Floats:
     """Dot products of a row [d] and vectors [n, d], or their cosines; equal vectors have equal scores.
 
