@@ -64,6 +64,26 @@ def test_a_stored_row_is_nearly_the_row(rows, power, form):
     assert (error <= np.abs(rows).max(axis=1, keepdims=True) * (1 / 253 if form == "int8" else 2.0**-11)).all()
 
 
+@given(st.integers(1, 70), st.sampled_from(FORMS), st.sampled_from(vectors.METRICS), st.integers(0, 99))
+def test_equal_rows_have_equal_scores(width, form, metric, seed):
+    rng = np.random.default_rng(seed)
+    rows, query = np.repeat(rng.standard_normal((1, width)), 9, axis=0), rng.standard_normal(width)
+    found = vectors.scores(query, vectors.pack(rows, form), vectors.VectorKind(form, metric))
+    assert len(set(found.tolist())) == 1
+    assert (vectors.scores(query, vectors.pack(0 * rows, form), vectors.VectorKind(form, metric)) == 0).all()
+
+
+def test_what_is_no_number_is_refused():
+    rows = vectors.pack(np.ones((2, 3)), "float16")
+    rows[1, 8:10] = 0xFF  # a NaN
+    for read in (
+        lambda: vectors.unpack(rows, "float16"),
+        lambda: vectors.scores(np.ones(3), rows, vectors.VectorKind("float16")),
+    ):
+        with pytest.raises(FormatError, match="NaN or infinity"):
+            read()
+
+
 @given(arrays.arrays(np.uint8, 24), st.integers(0, 23), st.integers(1, 255))
 def test_a_row_knows_whose_it_is_and_that_it_is_whole(content, place, mask):
     rows = vectors.seal(content[None].copy(), np.array([7]))

@@ -32,8 +32,7 @@ def ordered(store: Store, query: Query, found: tuple[list[int], list[float]], k:
     if query.features is None:
         raise ValueError("rerank needs the features of the query, which has a code alone; give features or a key.")
     numbers, costs = np.array(found[0], np.int64), np.array(found[1])
-    stored = vectors.unpack(store.vectors_of(numbers), kind.form)
-    scores = vectors.scores(query.features, stored, kind.metric)
+    scores = vectors.scores(query.features, store.vectors_of(numbers), kind)
     order = np.lexsort((numbers, -scores))
     best = order[scores[order] >= scores[order[min(k, len(order)) - 1]]] if len(order) else order
     return Ordered(numbers[best].tolist(), costs[best].tolist(), scores[best].tolist())

@@ -95,17 +95,29 @@ def check(rows: Rows, numbers: NDArray[np.int64], place: object) -> Rows:
 
 def _marks(rows: Rows, numbers: NDArray[np.int64]) -> NDArray[np.uint32]:
     begun = np.ascontiguousarray(numbers, "<i8")
-    pairs = zip(np.ascontiguousarray(rows[:, 4:]), begun, strict=True)
-    return np.fromiter((zlib.crc32(row.data, zlib.crc32(number.tobytes())) for row, number in pairs), "<u4", len(rows))
+    whole = np.concatenate([begun[:, None].view(np.uint8), rows[:, 4:]], axis=1)
+    content, width = whole.reshape(-1).data, whole.shape[1]
+    return np.fromiter(
+        (zlib.crc32(content[place : place + width]) for place in range(0, len(content), width)), "<u4", len(rows)
+    )
 
 
 def unpack(rows: Rows, form: str) -> Floats:
     """Vectors [n, d] of stored rows; a FormatError if somebody has written what is no number."""
-    scales = np.ascontiguousarray(rows[:, 4:HEAD]).view("<f4").astype(np.float64)
-    vectors: Floats = np.ascontiguousarray(rows[:, HEAD:]).view(FORMS[form]).astype(np.float64) * scales
-    if not np.isfinite(vectors).all():
+    scales, values = _parts(rows, form)
+    return values * _finite(scales[:, None]) if np.isfinite(values).all() else _finite(values)
+
+
+def _parts(rows: Rows, form: str) -> tuple[Floats, Floats]:
+    """Scales, [n], and values, [n, d]."""
+    scales = np.ascontiguousarray(rows[:, 4:HEAD]).view("<f4")[:, 0].astype(np.float64)
+    return scales, np.ascontiguousarray(rows[:, HEAD:]).view(FORMS[form]).astype(np.float64)
+
+
+def _finite(numbers: Floats) -> Floats:
+    if not np.isfinite(numbers).all():
         raise FormatError(f"a stored vector holds NaN or infinity; {AGAIN}")
-    return vectors
+    return numbers
 
 
 def directions(vectors: Floats) -> Floats:
@@ -115,17 +127,19 @@ def directions(vectors: Floats) -> Floats:
     return unit
 
 
-def scores(query: Floats, vectors: Floats, metric: str) -> Floats:
-    """Dot products of a row [d] and vectors [n, d], or their cosines; equal vectors have equal scores.
+def scores(query: Floats, rows: Rows, kind: VectorKind) -> Floats:
+    """Cosines, or dot products, of a row [d] and stored rows; equal rows have equal scores.
 
     The cosine of a vector that is zero is 0.
     """
-    asked = np.asarray(query, np.float64)
-    dots: Floats = (vectors * asked).sum(axis=1)  # row by row in one order, which a matrix product does not promise
-    if metric == "dot":
-        return dots
-    lengths = np.sqrt((vectors * vectors).sum(axis=1)) * np.sqrt((asked * asked).sum())
-    cosines: Floats = np.divide(dots, lengths, out=np.zeros_like(dots), where=lengths > 0)
+    asked, (scales, values) = np.asarray(query, np.float64), _parts(rows, kind.form)
+    # Not a matrix product, which does not promise the same order of sums for every row.
+    dots: Floats = np.einsum("ij,j->i", values, asked)
+    if kind.metric == "dot":
+        return _finite(dots * scales)
+    squares = np.einsum("ij,ij->i", values, values) * np.square(asked).sum()
+    lengths = np.sqrt(_finite(squares))  # the scales cancel
+    cosines: Floats = np.divide(_finite(dots), lengths, out=np.zeros_like(dots), where=lengths > 0)
     return np.clip(cosines, -1, 1)
 
 
