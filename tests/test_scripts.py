@@ -26,6 +26,8 @@ SMALL = {
         "--bits-scale --rows 300 --inducing 20 --repeats 1",
     ],
     "examples/demo.py": ["--figures figures"],
+    "examples/duplicates.py": ["--data digits --copies 20"],
+    "examples/pairs.py": ["--judgements 2000 --bits 8"],
     "examples/toy.py": ["--output figures/toy"],
 }
 NEEDS = {"benchmarks/cluster.py": "distributed"}

@@ -58,7 +58,7 @@ rows_of_any_size = arrays.arrays(
 def test_a_stored_row_is_nearly_the_row(rows, power, form):
     rows = rows * 2.0**power
     numbers = np.arange(-2, 2)
-    stored = vectors.check(vectors.seal(vectors.pack(rows, form), numbers), numbers, "here")
+    stored = vectors.check(vectors.seal(vectors.pack(rows, form), numbers), numbers, form, "here")
     error = np.abs(vectors.unpack(stored, form) - rows)
     # Of the largest value of the row: half a step of int8, or half a unit in the last of float16's eleven places.
     assert (error <= np.abs(rows).max(axis=1, keepdims=True) * (1 / 253 if form == "int8" else 2.0**-11)).all()
@@ -73,25 +73,22 @@ def test_equal_rows_have_equal_scores(width, form, metric, seed):
     assert (vectors.scores(query, vectors.pack(0 * rows, form), vectors.VectorKind(form, metric)) == 0).all()
 
 
-def test_what_is_no_number_is_refused():
-    rows = vectors.pack(np.ones((2, 3)), "float16")
-    rows[1, 8:10] = 0xFF  # a NaN
-    for read in (
-        lambda: vectors.unpack(rows, "float16"),
-        lambda: vectors.scores(np.ones(3), rows, vectors.VectorKind("float16")),
-    ):
-        with pytest.raises(FormatError, match="NaN or infinity"):
-            read()
+@pytest.mark.parametrize(("form", "place"), [("float16", 8), ("float16", 4), ("int8", 4)])
+def test_what_is_no_number_is_refused_however_well_it_is_sealed(form, place):
+    rows, numbers = vectors.pack(np.ones((2, 3)), form), np.arange(2)
+    rows[1, place : place + (2 if place == 8 else 4)] = 0xFF  # a NaN
+    with pytest.raises(FormatError, match="'here' is damaged: a vector holds NaN or infinity"):
+        vectors.check(vectors.seal(rows, numbers), numbers, form, "here")
 
 
 @given(arrays.arrays(np.uint8, 24), st.integers(0, 23), st.integers(1, 255))
 def test_a_row_knows_whose_it_is_and_that_it_is_whole(content, place, mask):
     rows = vectors.seal(content[None].copy(), np.array([7]))
     with pytest.raises(FormatError, match="the vector of 8"):
-        vectors.check(rows, np.array([8]), "here")
+        vectors.check(rows, np.array([8]), "int8", "here")
     rows[0, place] ^= mask
     with pytest.raises(FormatError, match="here"):
-        vectors.check(rows, np.array([7]), "here")
+        vectors.check(rows, np.array([7]), "int8", "here")
 
 
 @pytest.mark.parametrize("metric", vectors.METRICS)

@@ -65,7 +65,7 @@ class PartVectors(NamedTuple):
         if recent:
             with sqlite.telling(place):
                 own = np.frombuffer(b"".join(recent[number] for number in numbers[~left].tolist()), np.uint8)
-                rows[~left] = vectors.check(own.reshape(-1, rows.shape[1]), numbers[~left], place)
+                rows[~left] = vectors.check(own.reshape(-1, rows.shape[1]), numbers[~left], kind.form, place)
         for part, file in self.files:
             places = np.flatnonzero(left)
             # A file may have vectors of items that were removed from its part, and are elsewhere now.

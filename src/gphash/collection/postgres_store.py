@@ -192,7 +192,7 @@ class PostgresStore:
         if len(found) < len(numbers) or any(len(content) != width for content in found.values()):
             raise FormatError(f"{place} lacks vectors, or has some of another length; {AGAIN}")
         rows = np.frombuffer(b"".join(found[number] for number in numbers.tolist()), np.uint8)
-        return vectors.check(rows.reshape(len(numbers), width), numbers, place)
+        return vectors.check(rows.reshape(len(numbers), width), numbers, kind.form, place)
 
     def add(self, rows: list[NewRow], pictures: list[bytes | None]) -> list[int]:
         """Add items, all of them or none; on return they are committed."""

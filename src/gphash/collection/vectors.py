@@ -26,6 +26,7 @@ KIND, ENDING = "vectors", ".vectors"
 FORMS: dict[str, np.dtype[Any]] = {"float16": np.dtype("<f2"), "int8": np.dtype("i1")}
 METRICS = ("cosine", "dot")
 HEAD = 8  # bytes of mark and scale
+INFINITE = 0x7C00  # bits of float16 that are all set in what is no finite number
 LARGEST = 127  # of int8; −128 has no counterpart
 LEAST_SCALE = 2.0**-120  # far above what float32 cannot divide by
 MOST_FEATURES = 1 << 24
@@ -85,11 +86,16 @@ def seal(rows: Rows, numbers: NDArray[np.int64]) -> Rows:
     return rows
 
 
-def check(rows: Rows, numbers: NDArray[np.int64], place: object) -> Rows:
+def check(rows: Rows, numbers: NDArray[np.int64], form: str, place: object) -> Rows:
     """Rows that are as they were written, and whose numbers are these; a FormatError names where they come from."""
     wrong = np.flatnonzero(np.ascontiguousarray(rows[:, :4]).view("<u4")[:, 0] != _marks(rows, numbers))
     if len(wrong):
         raise FormatError(f"{str(place)!r} is damaged: the vector of {numbers[wrong[0]]} is not as it was; {AGAIN}")
+    # Whoever can write a file can make its marks, too.
+    scales = np.ascontiguousarray(rows[:, 4:HEAD]).view("<f4")
+    short = np.ascontiguousarray(rows[:, HEAD:]).view("<u2") if form == "float16" else np.zeros(1, np.uint16)
+    if not np.isfinite(scales).all() or (short & INFINITE == INFINITE).any():
+        raise FormatError(f"{str(place)!r} is damaged: a vector holds NaN or infinity; {AGAIN}")
     return rows
 
 
@@ -103,21 +109,15 @@ def _marks(rows: Rows, numbers: NDArray[np.int64]) -> NDArray[np.uint32]:
 
 
 def unpack(rows: Rows, form: str) -> Floats:
-    """Vectors [n, d] of stored rows; a FormatError if somebody has written what is no number."""
+    """Vectors [n, d] of stored rows."""
     scales, values = _parts(rows, form)
-    return values * _finite(scales[:, None]) if np.isfinite(values).all() else _finite(values)
+    return values * scales[:, None]
 
 
 def _parts(rows: Rows, form: str) -> tuple[Floats, Floats]:
     """Scales, [n], and values, [n, d]."""
     scales = np.ascontiguousarray(rows[:, 4:HEAD]).view("<f4")[:, 0].astype(np.float64)
     return scales, np.ascontiguousarray(rows[:, HEAD:]).view(FORMS[form]).astype(np.float64)
-
-
-def _finite(numbers: Floats) -> Floats:
-    if not np.isfinite(numbers).all():
-        raise FormatError(f"a stored vector holds NaN or infinity; {AGAIN}")
-    return numbers
 
 
 def directions(vectors: Floats) -> Floats:
@@ -136,10 +136,10 @@ def scores(query: Floats, rows: Rows, kind: VectorKind) -> Floats:
     # Not a matrix product, which does not promise the same order of sums for every row.
     dots: Floats = np.einsum("ij,j->i", values, asked)
     if kind.metric == "dot":
-        return _finite(dots * scales)
+        return dots * scales
     squares = np.einsum("ij,ij->i", values, values) * np.square(asked).sum()
-    lengths = np.sqrt(_finite(squares))  # the scales cancel
-    cosines: Floats = np.divide(_finite(dots), lengths, out=np.zeros_like(dots), where=lengths > 0)
+    lengths = np.sqrt(squares)  # the scales cancel
+    cosines: Floats = np.divide(dots, lengths, out=np.zeros_like(dots), where=lengths > 0)
     return np.clip(cosines, -1, 1)
 
 
@@ -182,8 +182,8 @@ class VectorWriter:
 class VectorFile:
     """A file of vectors, mapped."""
 
-    def __init__(self, path: Path, numbers: NDArray[np.int64], rows: Rows) -> None:
-        self.path, self._numbers, self._rows = path, numbers, rows
+    def __init__(self, path: Path, numbers: NDArray[np.int64], rows: Rows, form: str) -> None:
+        self.path, self._numbers, self._rows, self._form = path, numbers, rows, form
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], fingerprint: str, kind: VectorKind, n_features: int) -> "VectorFile":
@@ -202,7 +202,7 @@ class VectorFile:
             wanted = (len(numbers), kind.n_bytes(n_features)) if numbers.ndim == 1 else ()
             if (numbers.dtype.str, rows.dtype.str, rows.shape) != ("<i8", "|u1", wanted):
                 raise FaultError("its numbers and rows do not belong together")
-        return cls(Path(path), numbers, rows)
+        return cls(Path(path), numbers, rows, kind.form)
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -223,4 +223,4 @@ class VectorFile:
 
     def read(self, places: NDArray[np.int64], numbers: NDArray[np.int64]) -> Rows:
         """Stored rows at some places, of these numbers."""
-        return check(np.asarray(self._rows[places]), numbers, self.path)
+        return check(np.asarray(self._rows[places]), numbers, self._form, self.path)
