@@ -28,7 +28,9 @@ SMALL = {
         "--bits-scale --rows 300 --inducing 20 --repeats 1",
     ],
     "examples/demo.py": ["--figures figures"],
+    "examples/duplicates.py": ["--data digits --copies 20"],
     "examples/numpy_codes.py": [""],
+    "examples/pairs.py": ["--judgements 2000 --bits 8"],
     "examples/toy.py": ["--output figures/toy"],
 }
 NEEDS = {"benchmarks/cluster.py": "distributed", "benchmarks/export.py": "onnxruntime"}

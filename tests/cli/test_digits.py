@@ -134,6 +134,33 @@ def test_search_by_similarity_says_the_same_in_words_and_as_json(made, tmp_path)
     assert shown == [f"{chance:.1%}" for chance in chances]
 
 
+def test_evaluate_says_how_many_candidates_to_take(made, tmp_path):
+    found = told("evaluate", made / "digits-8.gph", "digits:test", "--recall", cwd=tmp_path)["results"]
+    assert found["hamming"]["map"] > 0.5
+    recall, suggested = found["candidates"]["recall"], found["candidates"]["suggested"]
+    assert set(recall) == {"hamming", "expected", "similarity"}
+    assert recall["hamming"][str(suggested["hamming"]["0.9"])] >= 0.9
+    np.save(tmp_path / "rows.npy", sources.read("digits:test").X)  # which have no labels
+    alone = told("evaluate", made / "digits-8.gph", "rows.npy", "--recall", cwd=tmp_path)["results"]
+    assert alone == {"candidates": found["candidates"]}
+    said = gphash("evaluate", made / "digits-8.gph", "rows.npy", "--recall", cwd=tmp_path).stdout
+    least = min(one["0.95"] for one in suggested.values())
+    assert f"for a recall of 0.95: gphash search --rerank {least}" in said
+    assert "no labels" not in gphash("info", "digits-8-report.json", cwd=tmp_path).stderr
+
+
+def test_search_reranks_by_vectors(made, tmp_path):
+    told("index", made / "digits-8.gph", "digits", "--vectors", "float16", "-o", "kept.gphash", cwd=tmp_path)
+    asked = "search", "kept.gphash", "key:7", "-k", 4, "--rerank", 400
+    answer = told(*asked, cwd=tmp_path)
+    scores = [one["score"] for one in answer["results"][0]["neighbours"]]
+    assert (answer["reranked_by"], scores) == ("cosine", sorted(scores, reverse=True))
+    lines = gphash(*asked, cwd=tmp_path).stdout.splitlines()
+    assert lines[0].split()[:4] == ["rank", "key", "label", "cosine"]
+    assert [line.split()[3] for line in lines[2:6]] == [f"{score:.4g}" for score in scores]
+    assert told("info", "kept.gphash", cwd=tmp_path)["vectors"] == {"form": "float16", "metric": "cosine"}
+
+
 def test_search_marks_bits_that_differ(made, tmp_path):
     answer = told("search", made / "digits.gphash", "key:0", "-k", 900, cwd=tmp_path)["results"][0]
     own, last = answer["query"]["bits"], answer["neighbours"][-1]

@@ -35,6 +35,7 @@ def folder(tmp_path_factory):
         ("search own.gphash key:1 --param 3", "--param ['3'], but no --where; give the condition"),
         ("search own.gphash key:1 --label 7", "--label '7' is no label of the collection; give one of '0', '1'."),
         ("search own.gphash key:1 --ranking expected", "--ranking 'expected', but the query has no probabilities"),
+        ("search own.gphash key:1 --rerank 40", "--rerank 40, but the collection was made without vectors"),
         ("search own.gphash key:1 --pictures none", "--pictures 'none' is no folder"),
         ("remove own.gphash 99", "there is no item 99"),
         ("store none.gphash postgresql://me@localhost/shop?collection=a", "none.gphash"),

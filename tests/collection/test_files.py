@@ -59,7 +59,7 @@ def test_a_folder_has_these_files(copy):
     told = manifest.read(copy)
     assert (told.name, told.n_bits, told.pictures, told.folded) == ("digits", 8, None, 0)
     assert told.descriptor == Pixels((8, 8)).to_meta()
-    assert told.parts[0][2:] == (300, 0, 299)
+    assert told.parts[0][2:] == (300, 0, 299, None, None)
 
 
 def test_a_folder_may_be_copied_moved_and_linked_to(copy, tmp_path):

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from gphash.collection import folder as folders
+from gphash.collection import vectors
 from gphash.collection.collection import Collection
 from gphash.hashers import LSH
 
@@ -78,6 +79,10 @@ def contents(collection, codes):
         assert rows[number].values["price"] == row / 8
         assert rows[number].labels == (f"label {row % 7}",)
         found[key] = row, rows[number].values["title"]
+    if collection.vectors is not None and found:
+        kept = vectors.unpack(collection._store.vectors_of(numbers), "float16")
+        own = [int(rows[number].key.removeprefix("item ")) for number in numbers.tolist()]
+        np.testing.assert_allclose(kept, X[own], atol=2e-3)
     if found:
         key = min(found)
         query = collection.query(key=key)
@@ -103,7 +108,14 @@ def write_until_killed(path, hasher, seed, model, acknowledge):
         else:
             collection.close()
             collection = Collection.create(
-                path, hasher, X[given], said_of(given, seed, step), replace=True, writable=True, n_jobs=1
+                path,
+                hasher,
+                X[given],
+                said_of(given, seed, step),
+                replace=True,
+                writable=True,
+                n_jobs=1,
+                vectors="float16",
             )
         os.write(acknowledge, b"x")
         model = changed(model, change, seed, step)
@@ -152,7 +164,7 @@ def test_a_killed_writer_loses_nothing_that_it_has_acknowledged(tmp_path, kills)
     hasher = LSH(n_bits=20, random_state=0).fit(X)
     codes = hasher.encode(X)
     first = list(range(300))
-    Collection.create(path, hasher, X[first], said_of(first, -1, -1), n_jobs=1).close()
+    Collection.create(path, hasher, X[first], said_of(first, -1, -1), n_jobs=1, vectors="float16").close()
     model = changed({}, ("replace", first), -1, -1)
     kinds, sizes, in_flight, torn = dict.fromkeys(("add", "remove", "compact", "replace"), 0), [], 0, 0
     for seed in range(kills):

@@ -126,7 +126,7 @@ conditions = st.recursive(
 
 def test_any_condition_means_the_same(both):
     folder, there = both
-    query = Query(np.frombuffer(folder._row("sku-0").code, np.uint8), None)
+    query = Query(np.frombuffer(folder._shown.row("sku-0").code, np.uint8), None)
 
     @settings(max_examples=250)
     @given(where=conditions)
@@ -341,3 +341,34 @@ def test_one_that_was_replaced_is_not_written_to(home, place, rows):
             with pytest.raises(StoreError, match="has been replaced since it was opened"):
                 change()
     postgres_store.PostgresStore.open(address, writable=True).drop()
+
+
+@pytest.mark.parametrize("metric", ["cosine", "dot"])
+def test_vectors_are_copied_changed_and_fetched(place, tmp_path, rows, metric):
+    path, address = tmp_path / "kept.gphash", f"{place}kept_{metric}"
+    Collection.create(path, sources.hasher(), rows, said(), vectors="float16", metric=metric).close()
+    with Collection.open(path, writable=True) as folder:  # vectors that no part has yet
+        folder.remove(["sku-3", "sku-4"])
+        folder.add(sources.of_digits().X[N : N + 5], {"key": [f"late-{row}" for row in range(5)]})
+    copying.to_database(path, address)
+    more = sources.of_digits().X[N + 5 : N + 15]
+    with Collection.open(path, writable=True) as folder, Collection.open(address, writable=True) as there:
+        assert there.vectors == folder.vectors == ("float16", metric)
+        for one in (folder, there):
+            one.remove(["sku-7", "late-2"])
+            one.add(more, {"key": [f"new-{row}" for row in range(10)]})
+        for query in (more[0], more[:3], folder.query(key="sku-8"), folder.query(key="new-4")):
+            assert there.search(query, 9, rerank=100) == folder.search(query, 9, rerank=100)
+        np.testing.assert_array_equal(there.query(key="new-4").features, folder.query(key="new-4").features)
+        copying.to_folder(address, tmp_path / "back.gphash")
+        with Collection.open(tmp_path / "back.gphash") as back:
+            assert back.search(more[:4], 9, rerank=100, where="price < 9") == folder.search(
+                more[:4], 9, rerank=100, where="price < 9"
+            )
+        with there._store.index.view() as view:
+            view.rows("UPDATE {vectors} SET content = set_byte(content, 20, 255 - get_byte(content, 20))")
+        with pytest.raises(FormatError, match="is damaged: the vector of"):
+            there.search(more[0], rerank=100)
+    postgres_store.PostgresStore.open(address, writable=True).drop()
+    with pytest.raises(UnknownStoreError):
+        Collection.open(address)

@@ -143,6 +143,7 @@ class Collections:
     """Files of a small collection, one of which is spoilt; what it tells is what it was made with, or what it says."""
 
     documented = (FileNotFoundError,)
+    vectors = None
 
     def __init__(self, folder, keys="texts"):
         self.path, self.n = folder / "fuzzed.gphash", 30
@@ -156,7 +157,7 @@ class Collections:
             said |= {"label": [["a", "b", None][row % 3] for row in range(self.n)]}
         source = whole._replace(X=whole.X[: self.n], y=None, classes=(), images=whole.images[: self.n])
         self.X = whole.X[:3]
-        with Collection.create(self.path, hasher, source, said, writable=True) as made:
+        with Collection.create(self.path, hasher, source, said, writable=True, vectors=self.vectors) as made:
             more = {"title": ["late"] * 4} | ({"key": [f"late {row}" for row in range(4)]} if keys == "texts" else {})
             added = made.add(whole.X[self.n :], more)
             made.remove([added[1], made.item(added[0]).key])
@@ -293,6 +294,58 @@ class ItemFiles(Collections):
             demand(picture is None or rows[key]["number"] in pictures, "a picture of nobody")
 
 
+class VectorFiles(Collections):
+    """`parts/0000.vectors`, named by its new fingerprint, and often with marks of rows that fit."""
+
+    vectors = "float16"
+
+    def whole(self):
+        """The file without any fault."""
+        return [self.files[self.path / "parts/0000.vectors"]]
+
+    def spoil(self, rng):
+        """A file of vectors with some faults."""
+        base = sealing.parse(self.whole()[0])
+        if rng.random() < 0.4:
+            return sealing.spoilt(base, rng)
+        numbers, rows = base.arrays["numbers"].copy(), base.arrays["rows"].copy()
+        for _ in range(rng.choice([1, 1, 3])):
+            row, place = rng.integers(len(rows)), rng.integers(rows.shape[1])
+            if rng.random() < 0.2:
+                numbers[row] = sealing.pick(rng, [0, -1, 3, 7, 2**62, -(2**63)])
+            else:
+                rows[row, place] = sealing.pick(rng, [0, 1, 127, 128, 255])
+            if rng.random() < 0.6:
+                mark = zlib.crc32(numbers[row].tobytes() + rows[row, 4:].tobytes())
+                rows[row, :4] = np.frombuffer(mark.to_bytes(4, "little"), np.uint8)
+        return sealing.seal(base._replace(arrays={"numbers": numbers, "rows": rows}))
+
+    def use(self, content):
+        """Open the collection and re-rank: every score is that of the file's own row, and the best come first."""
+        self.restore()
+        (self.path / "parts/0000.vectors").write_bytes(content)
+        with contextlib.suppress(ValueError, TypeError, LookupError, AttributeError, RecursionError):
+            mark = sealing.parse(content).header["fingerprint"]
+            told = json.loads(self.files[self.path / "collection.json"])
+            told["parts"][0]["vectors_mark"] = mark
+            del told["checksum"]
+            checksum = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+            (self.path / "collection.json").write_text(json.dumps(told | {"checksum": checksum}))
+        with Collection.open(self.path) as collection:
+            found = collection.search(self.X, 20, rerank=100)
+            numbers = collection._store.items.numbers([hit.key for hits in found for hit in hits])
+        parts = sealing.parse(content)
+        own = dict(zip(parts.arrays["numbers"].tolist(), parts.arrays["rows"], strict=True))
+        for query, hits in zip(self.X.astype(np.float64), found, strict=True):
+            demand([hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True), "another order")
+            for hit in hits:
+                if (row := own.get(numbers[hit.key])) is not None:
+                    vector = row[8:].copy().view("<f2").astype(np.float64)
+                    lengths = np.linalg.norm(vector) * np.linalg.norm(query)
+                    wanted = vector @ query / lengths if lengths else 0.0
+                    demand(abs(hit.score - wanted) < 1e-9, f"{hit.key!r} has the score {hit.score}, not {wanted}")
+
+
 class Checkpoints:
     """Checkpoints before the first sweep, between sweeps, and at the end."""
 
@@ -374,6 +427,7 @@ KINDS = {
     "index": Indexes,
     "manifest": Manifests,
     "items": ItemFiles,
+    "vectors": VectorFiles,
     "checkpoint": Checkpoints,
     "sampled checkpoint": SampledCheckpoints,
 }

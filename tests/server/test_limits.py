@@ -462,6 +462,7 @@ def test_a_fault_of_ours_says_nothing_of_the_request(built, monkeypatch, capfd):
         ({"read_token": "two words"}, "read_token"),
         ({"port": 70_000}, "port"),
         ({"max_k": 0}, "max_k"),
+        ({"max_rerank": 0}, "max_rerank"),
         ({"body_seconds": 0}, "body_seconds"),
         ({"send_seconds": 0}, "send_seconds"),
         ({"max_connections": 0}, "max_connections"),

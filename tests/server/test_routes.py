@@ -55,7 +55,8 @@ def test_the_collection_says_what_there_is(client, collection):
         "n_features": 64,
         "largest_bucket": stats.largest_bucket,
         "model": collection.model.fingerprint,
-        "limits": {"k": 1000, "body_bytes": 16_000_000, "picture_pixels": 25_000_000},
+        "vectors": None,
+        "limits": {"k": 1000, "rerank": 10_000, "body_bytes": 16_000_000, "picture_pixels": 25_000_000},
     }
 
 
@@ -123,7 +124,7 @@ def test_only_what_cannot_wait_is_done_where_it_arrives(writable, descriptor, in
     collection.writable, collection.descriptor, collection.index = writable, descriptor, index
     monkeypatch.setattr(app.index_search.scanner, "compiled", True)
     assert app._is_quick(collection, SearchJson(key=1)) is quick
-    for narrowed in ({"label": "a"}, {"where": "key > 1"}, {"ties": True}):
+    for narrowed in ({"label": "a"}, {"where": "key > 1"}, {"ties": True}, {"rerank": 20}):
         assert not app._is_quick(collection, SearchJson(key=1, **narrowed))
     monkeypatch.setattr(app.index_search.scanner, "compiled", False)
     assert not app._is_quick(collection, SearchJson(key=1))

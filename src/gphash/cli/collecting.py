@@ -5,18 +5,20 @@ import time
 from pathlib import Path
 from typing import Annotated, Any
 
-from typer import Argument, BadParameter
+from typer import Argument, BadParameter, Option
 
 from gphash.cli import app, options, outputs, shown
 from gphash.cli.options import Cluster, Data, DataDir, EncoderPath, Model, Place, Replace, Threads
 from gphash.data.headers import UNSAID, Roles
 
+VECTORS = "Keep the rows, too: float16 (2 bytes a number) or int8 (1 byte); if not given, codes only."
 NEW = "The collection, a folder; DATA.gphash if not given."
 Output = Annotated[Path | None, options.output(NEW)]
 
 
 @app.command(
     "gphash index digits-16.gph digits -o digits.gphash",
+    "gphash index texts.gph embeddings.npy --vectors float16",
     "gphash index photos.gph /shared/blocks -o /shared/photos.gphash --cluster tcp://10.0.0.1:8786",
     interrupted=options.goes_on,
 )
@@ -27,6 +29,8 @@ def index(
     path: Output = None,
     replace: Replace = False,
     encoder: EncoderPath = None,
+    vectors: Annotated[str | None, Option(metavar="FORM", help=VECTORS)] = None,
+    metric: Annotated[str, Option(help="What --rerank orders by: cosine, or dot for the dot product.")] = "cosine",
     executor: Cluster = None,
     n_jobs: Threads = -1,
     data_dir: DataDir = None,
@@ -35,14 +39,17 @@ def index(
     """Encode rows into a collection to search in.
 
     A collection is a folder that you can copy: the model, the codes, and what is known of the items. Small pictures are
-    kept in it; large pictures stay in their folder. If DATA is a folder of blocks and you stop it, the same command
-    goes on.
+    kept in it; large pictures stay in their folder. With --vectors the rows are kept, too, so that gphash search
+    --rerank can order what codes have found. If DATA is a folder of blocks and you stop it, the same command goes on.
     """
     target = outputs.collection(path or Path(f"{outputs.stem(data)}.gphash"), replace)
     from gphash.collection.collection import Collection
+    from gphash.collection.vectors import VectorKind
     from gphash.functions import model as models
 
     source: Any
+    with app.usage():
+        kind = VectorKind.of(vectors, metric)
     loaded = models.load(model)
     options.place_encoder(encoder, loaded.descriptor, model)
     if blocks := options.has_blocks(data, executor):
@@ -53,10 +60,12 @@ def index(
     began = time.perf_counter()
     with shown.Meter("encoding") as progress:
         how: dict[str, Any] = {"replace": replace, "executor": executor, "progress": progress, "n_jobs": n_jobs}
+        how |= {"vectors": vectors, "metric": metric}
         with Collection.create(target, model, source, **how) as made:
             stats = made.index.stats()
             told: dict[str, Any] = {"collection": target, "items": stats.n_items, "bits": made.n_bits}
             told |= {"codes": stats.n_codes, "largest_bucket": stats.largest_bucket, "classes": len(made.classes)}
+            told["vectors"] = None if kind is None else kind._asdict()
     told |= {"seconds": time.perf_counter() - began, "model": loaded.fingerprint}
     sentence = "wrote {collection}: {items:,} items, {codes:,} distinct codes of {bits} bits, "
     for_people = shown.answer(told, sentence + "{largest_bucket:,} items in the largest bucket")

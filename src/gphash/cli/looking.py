@@ -63,6 +63,7 @@ def _collection(place: str) -> dict[str, Any]:
         told |= {"name": collection.name, "items": stats.n_items, "bits": collection.n_bits, "codes": stats.n_codes}
         told |= {"largest_bucket": stats.largest_bucket, "keys": KEYS[collection.layout.keys]}
         told |= {"columns": collection.columns, "classes": collection.classes, "pictures": collection.has_pictures}
+        told["vectors"] = None if collection.vectors is None else collection.vectors._asdict()
         told |= {"pictures_elsewhere": collection.hidden_folder, "method": collection.model.method}
         told["descriptor"] = None if collection.descriptor is None else collection.descriptor.to_meta()
         return told | {"model": collection.model.fingerprint}

@@ -57,7 +57,7 @@ def collection(path: Path, replace: bool, option: str = "--output") -> Path:
 def file(path: Path, kind: str, *inputs: str | Path | None, option: str = "--output") -> Path:
     """A file to write, refused now rather than when the work is done.
 
-    One that is there is replaced only if it is of the same kind ("model", "index", "report", "codes", "graph" or
+    One that is there is replaced only if it is of the same kind ("model", "report", "codes", "graph", "duplicates" or
     "drawing"), or empty, and if it is none of the command's inputs.
     """
     label = f"{option} {str(path)!r}"
@@ -80,6 +80,8 @@ def file(path: Path, kind: str, *inputs: str | Path | None, option: str = "--out
                 exporting.check_replaceable(path)
             case "drawing":
                 files.check_replaceable(path, "drawing of gphash", _is_drawing)
+            case "duplicates":
+                files.check_replaceable(path, "list of duplicates", _is_duplicates)
             case "report":
                 report.check_replaceable(path)
             case _:
@@ -96,6 +98,11 @@ def _check_place(path: Path, label: str) -> None:
         raise BadParameter(f"{label} is in a folder that does not exist; make it first.")
     if not os.access(parent, os.W_OK):
         raise BadParameter(f"{label} is in a folder that cannot be written to; give another one.")
+
+
+def _is_duplicates(path: Path) -> bool:
+    with open(path, "rb") as file:
+        return file.read(20).startswith((b'{"cluster": ', b'{"first": ', b"cluster,key", b"first,second,"))
 
 
 def _is_drawing(path: Path) -> bool:

@@ -28,6 +28,10 @@ SEED = "Seed of the random item, to get the same again."
 ROWS = 8192  # encoded between two signs of progress
 
 MIN_PROBABILITY = "Of the -k items, only those that are similar with at least this probability."
+RERANK = (
+    "Take this many candidates by their codes, and order them by the cosine of their vectors; for a collection made "
+    "with gphash index --vectors. gphash evaluate --recall says how many."
+)
 PRECISION = "With --ranking similarity: of the -k items, only as many as are similar with this probability in the mean."
 CODES = "A file .npy, or .npz with probabilities; DATA-codes.npy if not given. For blocks a folder, DATA-codes."
 
@@ -115,6 +119,7 @@ def _in_bulk(model: Path, data: str, output: Path | None, cluster: str | None, n
     "gphash search digits.gphash key:7",
     "gphash search photos.gphash cat.jpg -k 20 --show found.png",
     "gphash search reviews.gphash --text 'arrived broken'",
+    "gphash search texts.gphash rows.npy --rerank 400",
     "gphash search shop.gphash rows.npy --where 'price < ? and label = ?' --param 10 --param shoe",
     "gphash search 'postgresql://me@localhost/shop?collection=photos' key:sku-17",
 )
@@ -127,6 +132,7 @@ def search(
     radius: Radius = None,
     min_probability: Annotated[float | None, Option(help=MIN_PROBABILITY)] = None,
     precision: Annotated[float | None, Option(help=PRECISION)] = None,
+    rerank: Annotated[int | None, options.whole("--rerank", help=RERANK)] = None,
     label: Annotated[str | None, Option("--label", help="Only items with this label or tag.")] = None,
     where: Annotated[str | None, Option(metavar="CONDITION", help=WHERE)] = None,
     params: Annotated[list[str] | None, Option("--param", metavar="VALUE", help=PARAM)] = None,
@@ -150,16 +156,17 @@ def search(
     from gphash.collection.collection import Collection
 
     how: dict[str, Any] = {"where": where, "params": params or [], "label": label}
-    how |= {"min_probability": min_probability, "precision": precision}
+    how |= {"min_probability": min_probability, "precision": precision, "rerank": rerank}
     with Collection.open(path, pictures=pictures) as collection:
         options.place_encoder(encoder, collection.descriptor, options.hidden(path))
         asked = dict(_queries(collection, query, seed) if query is not None else [_by_text(collection, str(text))])
         found = collection.search([*asked.values()], k, ranking=ranking, radius=radius, **how)
         pairs = zip(asked.items(), found, strict=True)
         results = [_record(name, one, hits, collection.n_bits) for (name, one), hits in pairs]
+        metric = None if rerank is None or collection.vectors is None else collection.vectors.metric
         if show is not None and query is not None:
             _draw(collection, results[0], query, show)
-    if _tell(results, ranking) and show is not None:
+    if _tell(results, ranking, metric) and show is not None:
         shown.say(f"wrote {show}")
 
 
@@ -198,25 +205,29 @@ def _record(name: str, query: "Query", hits: "list[Hit]", n_bits: int) -> dict[s
     return told | {"precision": sum(judged) / len(judged) if judged else None}
 
 
-def _tell(results: list[dict[str, Any]], ranking: str) -> bool:
-    """Print neighbours, as tables or as JSON; tells whether people read them."""
-    if not shown.answer({"ranking": ranking, "results": results}, ""):
+def _tell(results: list[dict[str, Any]], ranking: str, metric: str | None) -> bool:
+    """Print neighbours, as tables or as JSON; tells whether people read them. A metric is what has re-ranked them."""
+    if not shown.answer({"ranking": ranking, "reranked_by": metric, "results": results}, ""):
         return False
     for found in results:
         query, neighbours, judged = found["query"], found["neighbours"], found["judged"]
         rows: list[tuple[Any, ...]] = [
-            ("", shown.strong(query["name"]), ", ".join(query["labels"]), "", "", query["bits"], "")
+            ("", shown.strong(query["name"]), ", ".join(query["labels"]), "", "", "", query["bits"], "")
         ]
         for rank, one in enumerate(neighbours, 1):
             labels = ", ".join(one["labels"]) + (" ✗" if one["relevant"] is False else "")
             distance = f"{one['distance']:.{2 if ranking == 'expected' else 0}f}"
             similar = "" if one["probability"] is None else f"{one['probability']:.1%}"
+            score = "" if one["score"] is None else f"{one['score']:.4g}"
             about = next((one["values"][name] for name in ("title", "name", "text") if name in one["values"]), "")
             bits = shown.against(one["bits"], query["bits"])
-            rows.append((str(rank), str(one["key"]), labels, distance, similar, bits, str(about)[:ABOUT]))
-        columns = zip(("rank", "key", "label", "distance", "similar", "bits", "about"), *rows, strict=True)
+            rows.append((str(rank), str(one["key"]), labels, score, distance, similar, bits, str(about)[:ABOUT]))
+        named = ("rank", "key", "label", metric or "", "distance", "similar", "bits", "about")
+        columns = zip(named, *rows, strict=True)
         filled = [column for column in columns if column[0] in ("rank", "key") or any(column[1:])]
-        left = [place for place, column in enumerate(filled) if column[0] not in ("rank", "distance", "similar")]
+        left = [
+            place for place, column in enumerate(filled) if column[0] not in ("rank", metric, "distance", "similar")
+        ]
         titles, *texts = zip(*filled, strict=True)
         shown.table(titles, texts, left)
         if judged:

@@ -44,6 +44,7 @@ def serve(
     no_token: NoToken = False,
     hosts: Hosts = None,
     max_k: Annotated[int, whole("--max-k", help="Most neighbours of a search.")] = 1000,
+    max_rerank: Annotated[int, whole("--max-rerank", help="Most candidates that a search re-ranks.")] = 10_000,
     max_body_bytes: Annotated[int, whole("--max-body", help="Most bytes of a request.")] = 16_000_000,
     max_picture_pixels: MaxPixels = 25_000_000,
     max_in_work: Annotated[int, whole("--max-requests", help="Most requests worked on at once.")] = 256,

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from gphash.hashers.contract import Hasher
 
 METHOD = f"One of {', '.join(methods.METHODS)}."
+RECALL = (
+    "Measure how many of the 10 nearest rows by cosine are among the first candidates of the codes, and suggest how "
+    "many to take for gphash search --rerank."
+)
 STORED = "Search among these rows; else among the other rows of DATA."
 
 Checkpoint = Annotated[Path | None, Option(help="File that keeps the state of training, to go on if interrupted.")]
@@ -172,7 +176,10 @@ def _tell_fit(hasher: "Hasher", told: dict[str, Any], verbose: bool) -> None:
         shown.say(f"wrote {told['model']} ({shown.size(told['model'].stat().st_size)})")
 
 
-@app.command("gphash evaluate digits-16.gph digits:test --plots figures")
+@app.command(
+    "gphash evaluate digits-16.gph digits:test --plots figures",
+    "gphash evaluate texts.gph new-embeddings.npy --stored embeddings.npy --recall",
+)
 @options.with_columns
 def evaluate(
     model: Model,
@@ -182,16 +189,18 @@ def evaluate(
     plots: Annotated[Path | None, Option(help="Folder to draw figures in; needs matplotlib.")] = None,
     radius: Annotated[int, whole("--radius", least=0, help="Radius of the ball in which precision is measured.")] = 2,
     encoder: EncoderPath = None,
+    recall: Annotated[bool, Option("--recall", help=RECALL)] = False,
     n_jobs: Threads = -1,
     data_dir: DataDir = None,
     roles: Roles = UNSAID,
 ) -> None:
     """Measure how well codes find what is similar.
 
-    Give rows that training has not seen: figures on others flatter. The report is a JSON file.
+    Give rows that training has not seen: figures on others flatter. The report is a JSON file. With --recall, rows need
+    no labels.
     """
     from gphash import container, schema
-    from gphash.evaluation import protocol, report
+    from gphash.evaluation import candidates, protocol, report
     from gphash.hashers.contract import load
 
     target = outputs.file(path or Path(f"{model.stem}-report.json"), "report", model, data, stored)
@@ -201,10 +210,14 @@ def evaluate(
     places = [one for one in (data, stored) if one is not None]
     sources = [options.labelled(options.read(one, data_dir, n_jobs, hasher.descriptor_, roles)) for one in places]
     for source in sources:
-        if source.y is None:
-            raise ValueError(f"{source.name!r} has neither labels nor tags to judge by; give DATA that has.")
+        if source.y is None and (plots is not None or not recall):
+            raise ValueError(
+                f"{source.name!r} has neither labels nor tags to judge by; give DATA that has, or --recall."
+            )
         options.check_rows(hasher.hash_function_.n_features, hasher.descriptor_, model, source)
-    result = _judged(hasher, radius, *sources)
+    result = (_unlabelled if any(one.y is None for one in sources) else _judged)(hasher, radius, *sources)
+    if recall:
+        result["results"]["candidates"] = candidates.recall(hasher, *(one.X for one in sources))
     origin = container.describe(model).remarks.get("origin") or {}
     with schema.reading(model):  # a model of blocks does not know its rows
         met = max(protocol.share_met(origin["sketch"], one.X) for one in sources) if "sketch" in origin else None
@@ -221,6 +234,7 @@ def evaluate(
     told = {"report": target, "plots": written, "protocol": result["protocol"], "results": figures}
     if shown.answer(told, ""):
         _print_figures(result)
+        _print_candidates(result["results"].get("candidates"))
         if met:
             shown.remark(
                 f"about {met:.0%} of the model's training rows are among these, which is leaky: figures flatter."
@@ -249,8 +263,39 @@ def _judged(hasher: "Hasher", radius: int, source: "Source", stored: "Source | N
     return protocol.judge(hasher, rows, data, stored=among, radius=radius)  # type: ignore[arg-type]
 
 
+def _unlabelled(hasher: "Hasher", radius: int, source: "Source", stored: "Source | None" = None) -> dict[str, Any]:
+    """A report without any judgement: on rows that have no labels."""
+    from gphash.evaluation import protocol, report
+
+    places = source.name if stored is None else f"{source.name} against {stored.name}"
+    data = {"name": places, "features": f"{source.X.shape[1]} features", "checksum": source.checksum}
+    method = {"name": type(hasher).__name__, "parameters": protocol.parameters(hasher)}
+    n_rows = len(source.X) - 1 if stored is None else len(stored.X)
+    asked = {"name": "rows without labels", "queries": len(source.X), "database_rows": n_rows, "rankings": []}
+    return report.make(asked, data, method, {})
+
+
+def _print_candidates(found: dict[str, Any] | None) -> None:
+    """Recall for every number of candidates, and how many to take."""
+    from gphash.evaluation.protocol import RANKED_BY
+
+    if found is None:
+        return
+    sentence = "of the {nearest} nearest of {database_rows:,} rows by {metric}, so many are among the first candidates "
+    shown.say((sentence + "({queries:,} queries)").format_map(found))
+    depths = [*found["recall"]["hamming"]]
+    rows = [(RANKED_BY[name], *(f"{value:.3f}" for value in one.values())) for name, one in found["recall"].items()]
+    shown.table(("ranked by", *(f"{int(depth):,}" for depth in depths)), rows)
+    for goal in found["suggested"]["hamming"]:
+        name = min(found["suggested"], key=lambda one: found["suggested"][one][goal])
+        how = "" if name == "hamming" else f" --ranking {name}"
+        shown.say(f"for a recall of {goal}: gphash search --rerank {found['suggested'][name][goal]}{how}")
+
+
 def _print_figures(report: dict[str, Any]) -> None:
     """The figures that most readers look for."""
+    if not report["protocol"]["rankings"]:
+        return
     from gphash.evaluation.metrics import METRICS
     from gphash.evaluation.protocol import RANKED_BY
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gphash.collection import building, columns
+from gphash.collection import building, columns, vectors
 from gphash.collection.rows import NewRow
 from gphash.data import pictures
 from gphash.data.descriptors import described
@@ -36,13 +36,15 @@ def prepare(
             if one is not None:
                 pictures.check(one, max_pixels)
     codes = [code.tobytes() for code in collection.encode(X)[0]]
+    kind = collection.layout.vectors
+    kept = repeat(None) if kind is None else [row.tobytes() for row in vectors.pack(X, kind.form)]
     contents = contents or [None] * len(codes)
     if len(contents) != len(codes):
         raise ValueError(f"pictures_of has {len(contents)} entries for {len(codes)} rows; give one for each.")
     told = columns.fit(columns.read(items, len(codes)), collection.layout)
     made = [
-        NewRow(key, code, is_described, {name: cells[place] for name, cells in told.values.items()})
-        for place, (key, code) in enumerate(zip(told.keys or repeat(None), codes, strict=False))
+        NewRow(key, code, is_described, {name: cells[place] for name, cells in told.values.items()}, vector)
+        for place, (key, code, vector) in enumerate(zip(told.keys or repeat(None), codes, kept, strict=False))
     ]
     return made, contents
 

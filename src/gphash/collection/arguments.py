@@ -14,6 +14,8 @@ from gphash.collection.rows import Layout
 from gphash.functions.model import Model
 from gphash.index.rankings import NO_CLASSES, RANKINGS
 
+NO_VECTORS = "made without vectors; make it with vectors='float16' (gphash index --vectors float16)"
+
 
 def whole(name: str, value: Any, least: int | None = None) -> int:
     """A whole number that is large enough."""
@@ -33,6 +35,33 @@ def check_promise(min_probability: Any, precision: Any, ranking: str, model: Mod
             raise ValueError(f"{name}={given!r}, but {NO_CLASSES}; leave it out.")
     if precision is not None and ranking != "similarity":
         raise ValueError(f"precision={precision!r}, but ranking={ranking!r}; give ranking='similarity'.")
+
+
+def check_rerank(rerank: Any, k: int, precision: Any, layout: Layout) -> int | None:
+    """How many candidates are ordered by their vectors; None if they are not."""
+    if rerank is None:
+        return None
+    if whole("rerank", rerank, 1) < k:
+        raise ValueError(f"rerank={rerank}, but k={k}; give at least as many candidates as are to be found.")
+    if layout.vectors is None:
+        raise ValueError(f"rerank={rerank}, but the collection was {NO_VECTORS}.")
+    if precision is not None:
+        raise ValueError(f"rerank={rerank}, but precision={precision!r} needs the order of P(similar); leave one out.")
+    return int(rerank)
+
+
+def check_cosine(min_cosine: Any, layout: Layout) -> None:
+    """Refuse what is no cosine, or what a collection without vectors cannot tell."""
+    if min_cosine is None:
+        return
+    if (
+        isinstance(min_cosine, bool)
+        or not isinstance(min_cosine, int | float | np.floating)
+        or not -1 <= min_cosine <= 1
+    ):
+        raise ValueError(f"min_cosine={min_cosine!r}; give a number from -1 to 1.")
+    if layout.vectors is None:
+        raise ValueError(f"min_cosine={min_cosine!r}, but the collection was {NO_VECTORS}.")
 
 
 def condition(where: str | None, params: Sequence[Any], layout: Layout) -> conditions.Condition | None:
@@ -69,7 +98,8 @@ def queries(given: Any, ranking: str, collection: Any) -> list[Query]:
     chances = model.bit_probabilities(rows) if needs == "probabilities" else [None] * len(rows)
     classes = [None] * len(rows) if model.reader_ is None else model.class_probabilities(rows)
     parts = zip(model.encode(rows), chances, classes, strict=True)
-    return [Query(code, chance, classes=known) for code, chance, known in parts]
+    found = [Query(code, chance, classes=known) for code, chance, known in parts]
+    return [query._replace(features=row) for query, row in zip(found, rows, strict=True)]
 
 
 def check_ranking(ranking: str, query: Query, model: Model, hidden_folder: Path | None) -> None:

@@ -45,12 +45,12 @@ def described(descriptor: Descriptor | None, subject: str, given: Any, max_pixel
 
 def from_row(rows: NDArray[Any], model: Model, certainty: bool) -> Query:
     """The query of one row, [1, d]."""
-    code = model.encode(rows)[0]
+    query = Query(model.encode(rows)[0], None, model=model.fingerprint, features=rows[0])
     if not certainty:
-        return Query(code, None, model=model.fingerprint)
+        return query
     chances = model.bit_probabilities(rows)[0] if model.has_probabilities else None
     classes = None if model.reader_ is None else model.class_probabilities(rows)[0]
-    return Query(code, chances, (), None, model.fingerprint, classes)
+    return query._replace(probabilities=chances, classes=classes)
 
 
 def from_item(row: Row, model: Model, descriptor: Descriptor | None, shown: Shown, certainty: bool) -> Query:

@@ -11,13 +11,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gphash import files
-from gphash.collection import bulk, columns, folder
+from gphash.collection import bulk, columns, vectors
 from gphash.collection import manifest as manifests
 from gphash.collection.columns import Columns
 from gphash.collection.items import Items
 from gphash.collection.manifest import Manifest, PartFile
+from gphash.collection.parts import NO_VECTORS, write_part
 from gphash.collection.rows import Layout
 from gphash.collection.stores import Location, refuse_address
+from gphash.collection.vectors import VectorKind
 from gphash.data import pictures
 from gphash.data.blocks import FolderTable, open_folder
 from gphash.data.dataset import Images, Progress
@@ -70,6 +72,7 @@ def create(
     executor: Any,
     progress: Progress | None,
     n_jobs: int | None,
+    kind: VectorKind | None = None,
 ) -> Path | None:
     """Make a collection; see `Collection.create`. The folder of its pictures comes back."""
     refuse_address(path)
@@ -82,15 +85,16 @@ def create(
         if blocks is None:
             X = _rows(X, encoder, loaded, n_jobs)
             material, rows = _material(X, items, target, loaded)
-            parts, codes = _encode(target, material, rows, loaded, progress)
+            parts, codes = _encode(target, material, rows, loaded, progress, kind)
         else:
             material = _of_blocks(blocks, items, target)._replace(descriptor=_encoder(encoder, loaded))
             own = _numbers(material.columns, blocks.n_rows)
-            parts, codes = _encode_blocks(target, blocks, loaded, made.model, executor, progress, n_jobs, own)
+            parts, codes = _encode_blocks(target, blocks, loaded, made.model, executor, progress, n_jobs, own, kind)
         pixels = material.images if isinstance(material.images, np.ndarray) else None
         numbers = (number for own, _ in codes for number in own.tolist()) if pixels is not None else ()
         kept = () if pixels is None else _pixels(numbers, pixels)
-        made.finish(material, loaded, parts, codes, material.is_described, kept)
+        layout = material.columns.layout._replace(vectors=kind)
+        made.finish(material, loaded, parts, codes, material.is_described, kept, layout)
     return material.home
 
 
@@ -109,19 +113,19 @@ class Making(NamedTuple):
         codes: Iterable[Coded],
         described: bool | Sequence[bool],
         pictures: Iterable[tuple[int, bytes, str | None]],
-        layout: Layout | None = None,
+        layout: Layout,
         next_number: int = 0,
     ) -> None:
         """Write items with their numbers and codes, and at last the manifest: from then on, the collection is there.
 
-        The table of items is that of the columns, unless there is a `layout`; new items get numbers from `next_number`.
+        New items get numbers from `next_number`.
         """
         home = material.home
         beside = None if home is None else Path(os.path.relpath(os.path.realpath(home), self.place)).as_posix()
         meta = None if material.descriptor is None else material.descriptor.to_meta()
         name, belongs = manifests.free_name(self.before, "items", ".sqlite"), secrets.token_hex(16)
         (self.place / name).unlink(missing_ok=True)  # of one that was interrupted
-        items = Items.create(self.place / name, layout or material.columns.layout, belongs)
+        items = Items.create(self.place / name, layout, belongs)
         try:
             _fill(items, material.columns, codes, described)
             items.fill_pictures(pictures)
@@ -307,7 +311,12 @@ def _names(paths: Sequence[Path], home: Path | None) -> list[str]:
 
 
 def _encode(
-    target: Path, material: Material, X: ArrayLike, model: Model, progress: Progress | None
+    target: Path,
+    material: Material,
+    X: ArrayLike,
+    model: Model,
+    progress: Progress | None,
+    kind: VectorKind | None,
 ) -> tuple[list[PartFile], Iterable[Coded]]:
     """Write one part of all rows; their numbers and codes."""
     rows: Any = X
@@ -317,11 +326,18 @@ def _encode(
             "data of the kind that it was trained with."
         )
     tell = None if progress is None else lambda done: progress(done, len(rows))
-    packed = model.encode_pieces((rows[at : at + ROWS] for at in range(0, len(rows), ROWS)), len(rows), tell)
-    numbers = _numbers(material.columns, len(rows))
+    numbers, name = _numbers(material.columns, len(rows)), manifests.free_part(target)
+    pieces, n_rows = (rows[at : at + ROWS] for at in range(0, len(rows), ROWS)), len(rows)
+    own = NO_VECTORS
+    if kind is None:
+        packed = model.encode_pieces(pieces, n_rows, tell)
+    else:
+        beside = str(Path(name).with_suffix(vectors.ENDING))
+        with vectors.VectorWriter(target / beside, n_rows, model.n_features, kind) as writer:
+            packed = model.encode_pieces(writer.passing(pieces, numbers), n_rows, tell)
+            own = beside, writer.finish()
     grouped = bucketing.group(bucketing.to_words(packed, model.n_bits), numbers)
-    name = manifests.free_part(target)
-    return [folder.write_part(target, name, grouped, model.n_bits, model.fingerprint)], [(numbers, packed)]
+    return [write_part(target, name, grouped, model.n_bits, model.fingerprint, *own)], [(numbers, packed)]
 
 
 def _numbers(told: Columns, n_rows: int) -> NDArray[np.int64]:
@@ -339,16 +355,19 @@ def _encode_blocks(
     progress: Progress | None,
     n_jobs: int | None,
     numbers: NDArray[np.int64],
+    kind: VectorKind | None,
 ) -> tuple[list[PartFile], Iterable[Coded]]:
     """Let workers write a part for every block; numbers and codes of each."""
     place = target / manifests.PARTS
     given = None if (numbers == np.arange(table.n_rows)).all() else numbers
-    made = bulk.make("index", target / name, table, place, executor, progress, n_jobs, given)
+    made = bulk.make("index", target / name, table, place, executor, progress, n_jobs, given, kind)
     parts = []
     for block in made.plan.blocks:
         own = numbers[block.start : block.stop]
         first, last = (int(own.min()), int(own.max())) if block.n_rows else (0, -1)
-        parts.append(PartFile(f"{manifests.PARTS}/{block.file}", str(block.fingerprint), block.n_rows, first, last))
+        file = f"{manifests.PARTS}/{block.file}"
+        beside = None if kind is None else str(Path(file).with_suffix(vectors.ENDING))
+        parts.append(PartFile(file, str(block.fingerprint), block.n_rows, first, last, beside, block.vectors))
 
     def codes() -> Iterator[Coded]:
         for part, block in zip(parts, made.plan.blocks, strict=True):

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -21,7 +21,9 @@ from numpy.typing import NDArray
 
 from gphash import container, files, schema
 from gphash.codes.packing import MOST_BITS
+from gphash.collection import vectors
 from gphash.collection.stores import Location
+from gphash.collection.vectors import VectorKind, VectorWriter
 from gphash.data import blocks
 from gphash.data.blocks import FolderTable, Piece
 from gphash.data.dataset import Progress
@@ -43,7 +45,12 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-BLOCK = Record({"name": Text(), "file": Name(), "start": Whole(), "stop": Whole(), "fingerprint": Maybe(Text())})
+BLOCK = Record(
+    {
+        **{"name": Text(), "file": Name(), "start": Whole(), "stop": Whole()},
+        **dict.fromkeys(("fingerprint", "vectors"), Maybe(Text())),
+    }
+)
 TOLD = Record(
     {
         **{"format": Whole(FORMAT, FORMAT), "gphash": Text(), "kind": Text(tuple(KINDS)), "model": Text()},
@@ -53,13 +60,14 @@ TOLD = Record(
 
 
 class BlockFile(NamedTuple):
-    """A block, its file in the folder, its range among all rows, and, once made, the mark of the file."""
+    """A block, its file in the folder, its range among all rows, and, once made, the marks of it and of its vectors."""
 
     name: str
     file: str
     start: int
     stop: int
     fingerprint: str | None = None
+    vectors: str | None = None
 
     @property
     def n_rows(self) -> int:
@@ -81,6 +89,12 @@ class BlockPlan(NamedTuple):
         """Number of rows."""
         return self.blocks[-1].stop
 
+    def made(self, marks: Iterable[Sequence[str | None]]) -> "BlockPlan":
+        """The same with the marks of all blocks, and of their vectors."""
+        named = zip(self.blocks, marks, strict=True)
+        done = (block._replace(fingerprint=mark, vectors=kept) for block, (mark, kept) in named)
+        return self._replace(blocks=tuple(done))
+
     @property
     def finished(self) -> bool:
         """Whether all files are there."""
@@ -88,7 +102,7 @@ class BlockPlan(NamedTuple):
 
     def begun(self) -> "BlockPlan":
         """The same before anything was made: what must be equal for work to go on."""
-        return self._replace(blocks=tuple(block._replace(fingerprint=None) for block in self.blocks))
+        return self._replace(blocks=tuple(block._replace(fingerprint=None, vectors=None) for block in self.blocks))
 
 
 def has_plan(path: Path) -> bool:
@@ -139,7 +153,7 @@ class BlockTask(NamedTuple):
     """A block to be done, of "codes" or "index", from these pieces, in a folder with the model of this fingerprint.
 
     If the block has a fingerprint, it was finished before, and a file that is there must be that one. `numbers` are
-    those of the items, if they are not those of the rows.
+    those of the items, if they are not those of the rows. Vectors are kept if there is a `keep`.
     """
 
     kind: str
@@ -149,6 +163,7 @@ class BlockTask(NamedTuple):
     model: str
     n_bits: int
     numbers: NDArray[np.int64] | None = None
+    keep: VectorKind | None = None
 
 
 def make(
@@ -160,6 +175,7 @@ def make(
     watch: Progress | None = None,
     n_jobs: int | None = -1,
     numbers: NDArray[np.int64] | None = None,
+    keep: VectorKind | None = None,
 ) -> Made:
     """Write codes or an index of a folder of blocks, a file for every block NAME.
 
@@ -180,8 +196,8 @@ def make(
         Called with the number of rows that are done, and of all rows.
     n_jobs
         Threads of this process; −1 for all cores.
-    numbers
-        Numbers of the items of an index, [n]; None for those of the rows.
+    numbers, keep
+        Numbers of the items of an index, [n]; None for those of the rows. How it keeps vectors; None if it does not.
     """
     if hasattr(data, "dask"):
         raise ValueError(
@@ -189,26 +205,24 @@ def make(
             "they are: X.map_blocks(hasher.encode, dtype='uint8', chunks=(X.chunks[0], -(-hasher.n_bits // 8)))."
         )
     table = data if isinstance(data, FolderTable) else blocks.open_folder(data)
-    place, plan = Path(folder).expanduser().absolute(), _plan(kind, models.load(model), table, numbers)
+    place, plan = Path(folder).expanduser().absolute(), _plan(kind, models.load(model), table, numbers, keep)
     tell = watch or (lambda done, total: None)
     marks, before, workers = [], 0, dict[str, Share]()
     with _executor(executor) as run:
         begun = _begin(place, model, table, plan)
-        tasks = [_task(table, block, place, begun, numbers) for block in begun.blocks]
+        tasks = [_task(table, block, place, begun, numbers, keep) for block in begun.blocks]
         there = [(place / block.file).is_file() for block in begun.blocks]
         # A worker has one thread for each block; here, all threads work on one block, which is watched.
         here = partial(encode_block, n_jobs=n_jobs, tell=lambda row: tell(row, table.n_rows))
         done = _collect(run, here if executor is None else encode_block, tasks)
-        for block, was_there, (mark, worker) in zip(begun.blocks, there, done, strict=True):
+        for block, was_there, (*mark, worker) in zip(begun.blocks, there, done, strict=True):
             marks.append(mark)
             before += was_there and not worker
             if worker:
                 share = workers.get(worker, Share(0, 0))
                 workers[worker] = Share(share.blocks + 1, share.rows + block.n_rows)
             tell(block.stop, table.n_rows)
-    named = zip(begun.blocks, marks, strict=True)
-    finished = begun._replace(blocks=tuple(block._replace(fingerprint=mark) for block, mark in named))
-    if finished != begun:
+    if (finished := begun.made(marks)) != begun:
         write_plan(place, finished)
     return Made(finished, before, workers)
 
@@ -224,7 +238,9 @@ def _executor(executor: Any) -> contextlib.AbstractContextManager[Executor]:
     return dask_executor.DaskExecutor(executor)
 
 
-def _plan(kind: str, model: Model, table: FolderTable, numbers: NDArray[np.int64] | None) -> BlockPlan:
+def _plan(
+    kind: str, model: Model, table: FolderTable, numbers: NDArray[np.int64] | None, keep: VectorKind | None = None
+) -> BlockPlan:
     """What should be made."""
     if table.n_features != model.n_features:
         raise ValueError(
@@ -235,6 +251,8 @@ def _plan(kind: str, model: Model, table: FolderTable, numbers: NDArray[np.int64
     planned, source = [], table.fingerprint()
     if numbers is not None:
         source = hashlib.sha256(source.encode() + numbers.tobytes()).hexdigest()
+    if keep is not None:
+        source = hashlib.sha256(f"{source} {keep.form}".encode()).hexdigest()
     mark = hashlib.sha256(f"{model.fingerprint} {source}".encode()).hexdigest()[:8]
     for block in table.blocks:
         stem = Path(block.name).stem if Path(block.name).suffix.lower() in (".npy", ".parquet") else block.name
@@ -284,14 +302,19 @@ def _begin(place: Path, model: Location, table: FolderTable, plan: BlockPlan) ->
 
 
 def _task(
-    table: FolderTable, block: BlockFile, place: Path, plan: BlockPlan, numbers: NDArray[np.int64] | None
+    table: FolderTable,
+    block: BlockFile,
+    place: Path,
+    plan: BlockPlan,
+    numbers: NDArray[np.int64] | None,
+    keep: VectorKind | None = None,
 ) -> BlockTask:
     pieces = tuple(
         table.select(np.arange(block.start + rows.start, block.start + rows.stop))
         for rows in row_blocks(block.n_rows, PIECE)
     )
     own = None if numbers is None else numbers[block.start : block.stop]
-    return BlockTask(plan.kind, pieces, str(place), block, plan.model, plan.n_bits, own)
+    return BlockTask(plan.kind, pieces, str(place), block, plan.model, plan.n_bits, own, keep)
 
 
 def _collect(executor: Executor, work: Callable[[T], R], tasks: Sequence[T]) -> Iterator[R]:
@@ -316,24 +339,31 @@ def _collect(executor: Executor, work: Callable[[T], R], tasks: Sequence[T]) -> 
 
 def encode_block(
     task: BlockTask, n_jobs: int | None = 1, tell: Callable[[int], None] = lambda row: None
-) -> tuple[str, str]:
-    """Write the file of a block, unless it is there; its fingerprint, and who made it now."""
+) -> tuple[str, str | None, str]:
+    """Write the files of a block, unless they are there; marks of codes and vectors, and who made them now."""
     block, target = task.block, Path(task.folder) / task.block.file
     model = _model(task.folder, task.model)._replace(n_jobs=n_jobs)
     if (there := _fingerprint(task, target)) is not None:
-        return there, ""
-    rows = (piece.read() for piece in task.pieces)
-    packed = model.encode_pieces(rows, block.n_rows, lambda row: tell(block.start + row))
+        return *there, ""
+    rows, kept = (piece.read() for piece in task.pieces), None
+    numbers = np.arange(block.start, block.stop) if task.numbers is None else task.numbers
+    encode_rows = partial(model.encode_pieces, n_rows=block.n_rows, tell=lambda row: tell(block.start + row))
+    if task.keep is None:
+        packed = encode_rows(rows)
+    else:
+        # First, so that they are there if the codes are.
+        with VectorWriter(target.with_suffix(vectors.ENDING), block.n_rows, model.n_features, task.keep) as writer:
+            packed = encode_rows(writer.passing(rows, numbers))
+            kept = writer.finish()
     if task.kind == "index":
         words = bucketing.to_words(packed, task.n_bits)
-        numbers = np.arange(block.start, block.stop) if task.numbers is None else task.numbers
         grouped = bucketing.group(words, numbers)
         mark = storage.write_index(target, grouped, task.n_bits, task.model)
     else:
         with files.replacing(target) as file:
             np.save(file, packed, allow_pickle=False)
         mark = _digest(packed)
-    return mark, f"{socket.gethostname()}:{os.getpid()}"
+    return mark, kept, f"{socket.gethostname()}:{os.getpid()}"
 
 
 @lru_cache(maxsize=1)
@@ -350,11 +380,17 @@ def _model(folder: str, fingerprint: str) -> Model:
     return model
 
 
-def _fingerprint(task: BlockTask, target: Path) -> str | None:
-    """The fingerprint of a block's file, if it is there and is what should be made."""
+def _fingerprint(task: BlockTask, target: Path) -> tuple[str, str | None] | None:
+    """The fingerprints of a block's file and of its vectors, if they are there and are what should be made."""
     if not target.is_file():
         return None
+    kept = None
     try:
+        if task.keep is not None:
+            beside = container.read(target.with_suffix(vectors.ENDING), vectors.KIND, mapped=True)
+            if beside.meta["form"] != task.keep.form or len(beside.arrays["rows"]) != task.block.n_rows:
+                return None
+            kept = beside.fingerprint
         if task.kind == "index":
             described = container.describe(target)
             found, shape = described.fingerprint, (described.arrays["ids"].shape[0], described.meta["n_bits"])
@@ -363,9 +399,9 @@ def _fingerprint(task: BlockTask, target: Path) -> str | None:
             packed = np.load(target, allow_pickle=False)
             found = _digest(packed)
             right = packed.dtype == np.uint8 and packed.shape == (task.block.n_rows, -(-task.n_bits // 8))
-    except (ValueError, LookupError, EOFError):
+    except (ValueError, LookupError, EOFError, FileNotFoundError):
         return None
-    return found if right and task.block.fingerprint in (None, found) else None
+    return (found, kept) if right and task.block.fingerprint in (None, found) else None
 
 
 def _digest(packed: NDArray[np.uint8]) -> str:

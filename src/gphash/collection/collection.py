@@ -8,11 +8,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gphash.arrays import Floats
-from gphash.collection import adding, arguments, asking, building, columns, conditions, showing
+from gphash.collection import adding, arguments, asking, building, columns, conditions, reranking, showing
+from gphash.collection.duplicates import Duplicates
 from gphash.collection.nearest import cut, judged
-from gphash.collection.records import Bucket, Hit, Item, Picture, Query, UnknownItemError, bits_of, is_relevant
-from gphash.collection.rows import Key, Layout, Row
+from gphash.collection.records import Bucket, Hit, Item, Picture, Query, is_relevant
+from gphash.collection.rows import Key, Layout
 from gphash.collection.stores import Location, Store, open_store
+from gphash.collection.vectors import VectorKind
 from gphash.data import pictures
 from gphash.data.dataset import Progress
 from gphash.data.descriptors import encoders
@@ -48,6 +50,8 @@ class Collection:
         progress: Progress | None = None,
         n_jobs: int | None = -1,
         writable: bool = False,
+        vectors: str | None = None,
+        metric: str = "cosine",
     ) -> Self:
         """Encode rows, write them and what is known of them into a folder, and open it.
 
@@ -77,8 +81,13 @@ class Collection:
             Threads that encode; −1 for all cores.
         writable
             Whether to open it for changes.
+        vectors
+            Whether to keep the rows as well, as "float16" or "int8", so that `search` can re-rank; None for codes only.
+        metric
+            What re-ranks: "cosine", or "dot" for the dot product.
         """
-        pictures_from = building.create(path, model, X, items, encoder, replace, executor, progress, n_jobs)
+        kind = VectorKind.of(vectors, metric)
+        pictures_from = building.create(path, model, X, items, encoder, replace, executor, progress, n_jobs, kind)
         return cls.open(path, writable=writable, pictures=pictures_from, encoder=encoder)
 
     @classmethod
@@ -181,6 +190,11 @@ class Collection:
         return tuple(self.layout.names)
 
     @property
+    def vectors(self) -> VectorKind | None:
+        """How rows are kept beside their codes, and what re-ranks; None if they are not."""
+        return self.layout.vectors
+
+    @property
     def classes(self) -> tuple[str, ...]:
         """Names of all labels and tags."""
         return self._store.items.classes()
@@ -240,7 +254,10 @@ class Collection:
         """
         name, given = asking.one_of(features=features, picture=picture, text=text, key=key, code=code)
         if name == "key":
-            return asking.from_item(self._row(given), self.model, self.descriptor, self._shown, certainty)
+            row = self._shown.row(columns.check_key(given, self.layout))
+            query = asking.from_item(row, self.model, self.descriptor, self._shown, certainty)
+            kept = None if self.vectors is None else reranking.kept(self._store, self._shown, row.key)
+            return query._replace(features=kept)
         if name == "code":
             return Query(arguments.code(given, self.n_bits), None)
         rows = self.model.check_rows(asking.given_row(self.descriptor, self.model, name, given), name)
@@ -258,6 +275,7 @@ class Collection:
         radius: int | None = None,
         min_probability: float | None = None,
         precision: float | None = None,
+        rerank: int | None = None,
     ) -> Any:
         """The k nearest items, ordered by distance, or by how probably they are similar.
 
@@ -282,6 +300,8 @@ class Collection:
             Of the items found, only those that are similar with at least this probability.
         precision
             With ranking="similarity": only as many items as are similar with this probability in the mean, if any.
+        rerank
+            Order so many candidates of the ranking by their vectors' cosine, if the collection was made with `vectors`.
 
         Returns
         -------
@@ -290,15 +310,15 @@ class Collection:
         self._store.refresh()  # another model may have made it anew
         k, radius = arguments.whole("k", k, 1), None if radius is None else arguments.whole("radius", radius, 0)
         arguments.check_promise(min_probability, precision, ranking, self.model)
+        rerank = arguments.check_rerank(rerank, k, precision, self.layout)
         if label is not None:
             arguments.check_label(label, self.classes)
-        condition = arguments.condition(where, params, self.layout)
-        asked, one = arguments.asked(query)
+        condition, (asked, one) = arguments.condition(where, params, self.layout), arguments.asked(query)
 
         def read() -> list[list[Hit]]:
             # Encoded here: the collection may have been made anew, with another model.
             queries = arguments.queries(asked, ranking, self)
-            found = self._find(queries, k, condition, label, RANKINGS[ranking].of(self.model), radius)
+            found = self._find(queries, k, condition, label, RANKINGS[ranking].of(self.model), radius, rerank)
             return [cut(hits, min_probability, precision) for hits in found]
 
         found = self._store.steady(read)
@@ -312,19 +332,23 @@ class Collection:
         label: str | None,
         ranking: Ranking,
         radius: int | None,
+        rerank: int | None,
     ) -> list[list[Hit]]:
-        more = k + any(query.key is not None for query in queries)
-        found = self._store.nearest(queries, more, ranking, radius, condition, label)
-        seen = self._shown.items({number for numbers, _ in found for number in numbers})
+        own = any(query.key is not None for query in queries)
+        nearest = self._store.nearest(queries, (rerank or k) + own, ranking, radius, condition, label)
+        asked = zip(queries, nearest, strict=True)
+        found = [reranking.ordered(self._store, query, some, rerank and k + own) for query, some in asked]
+        seen = self._shown.items({number for numbers, *_ in found for number in numbers})
         answer = []
-        for query, (numbers, costs) in zip(queries, found, strict=True):
+        for query, each in zip(queries, found, strict=True):
             hits = []
-            for number, cost in zip(numbers, costs, strict=True):
+            for number, cost, score in zip(*each, strict=True):
                 row, item = seen[number]  # a KeyError if it was removed meanwhile
                 if label is not None and label not in row.labels:
                     raise KeyError(number)
                 if query.key is None or item.key != query.key:
-                    hits.append(Hit(*item, cost, is_relevant(query.labels, row)))
+                    hits.append(Hit(*item, cost, is_relevant(query.labels, row), score=score))
+            hits = hits if rerank is None else reranking.by_score(hits)
             answer.append(judged(self.model.reader_, query, hits[:k], ranking))
         return answer
 
@@ -332,17 +356,7 @@ class Collection:
         """Items by their keys, in that order; an UnknownItemError names one that is not there."""
         if isinstance(keys, str):
             raise ValueError(f"keys={keys!r}; give a list of keys.")
-        asked = [columns.check_key(key, self.layout) for key in keys]
-
-        def read() -> list[Item]:
-            numbers = self._numbers(asked)
-            seen = self._shown.items(numbers)
-            found = [seen[number][1] for number in numbers]
-            if [item.key for item in found] != asked:
-                raise KeyError(asked)
-            return found
-
-        return self._store.steady(read)
+        return self._shown.by_keys([columns.check_key(key, self.layout) for key in keys])
 
     def item(self, key: Key) -> Item:
         """An item by its key; an UnknownItemError if there is none."""
@@ -354,33 +368,26 @@ class Collection:
         JPEG, PNG, WebP and GIF come as they are; pixels and other formats as PNG of at most 1,024 pixels on each side.
         A NoPictureError says that the item has no picture, that its file is gone, or has too many pixels for a PNG.
         """
-        return self._shown.picture(self._row(key), max_pixels)
+        return self._shown.picture(self._shown.row(columns.check_key(key, self.layout)), max_pixels)
+
+    def duplicates(
+        self, radius: int | None = None, *, min_probability: float | None = None, min_cosine: float | None = None
+    ) -> Duplicates:
+        """Items that are near each other, as `clusters()` of keys, or as `pairs()`.
+
+        They are if their codes differ in at most `radius` bits, if they are similar with at least this probability by
+        their codes, and if the vectors that the collection keeps have at least this cosine; whatever is given counts.
+        """
+        self._store.refresh()
+        return Duplicates(self._store, radius, min_probability, min_cosine)
 
     def buckets(self, n: int = 12, samples: int = 8) -> list[Bucket]:
         """The n codes that most items share, fullest first, with some keys of each."""
-        n, samples = arguments.whole("n", n, 1), arguments.whole("samples", samples, 0)
-
-        def read() -> list[Bucket]:
-            found, items = [], self._store.items
-            for code, numbers in self._store.index.fullest(n):
-                places = np.unique(np.linspace(0, len(numbers) - 1, min(samples, len(numbers))).astype(np.int64))
-                rows, chosen = items.rows(numbers[places].tolist()), numbers[places].tolist()
-                bits, labels = bits_of(code[None], self.n_bits)[0], items.count_labels(numbers.tolist())
-                found.append(Bucket(bits, len(numbers), [rows[number].key for number in chosen], labels))
-            return found
-
-        return self._store.steady(read)
+        return self._shown.fullest(arguments.whole("n", n, 1), arguments.whole("samples", samples, 0))
 
     def random_key(self, seed: int | None = None) -> Key:
         """The key of some item; an UnknownItemError if there are none."""
-
-        def read() -> Key:
-            if not len(ids := self._store.index.ids):
-                raise UnknownItemError("the collection is empty.")
-            number = int(ids[np.random.default_rng(seed).integers(len(ids))])
-            return self._store.items.rows([number])[number].key
-
-        return self._store.steady(read)
+        return self._shown.random_key(seed)
 
     def add(
         self,
@@ -415,27 +422,8 @@ class Collection:
             raise ValueError(f"keys={keys!r}; give a list of keys.")
         asked = list(dict.fromkeys(columns.check_key(key, self.layout) for key in keys))
         with self._store.changing:
-            self._store.remove(self._numbers(asked))
+            self._store.remove(self._shown.numbers(asked))
 
     def compact(self) -> None:
         """Fold all changes into the parts of a folder; searches go on meanwhile."""
         self._store.compact()
-
-    def _numbers(self, keys: list[Key]) -> list[int]:
-        numbers = self._store.items.numbers(keys)
-        for key in keys:
-            if key not in numbers:
-                raise UnknownItemError(f"there is no item {key!r}.")
-        return [numbers[key] for key in keys]
-
-    def _row(self, key: Key) -> Row:
-        asked = columns.check_key(key, self.layout)
-
-        def read() -> Row:
-            number = self._numbers([asked])[0]
-            row = self._store.items.rows([number])[number]
-            if row.key != asked:
-                raise KeyError(asked)
-            return row
-
-        return self._store.steady(read)

@@ -18,14 +18,16 @@ from numpy.typing import NDArray
 from gphash import schema
 from gphash.codes import packing
 from gphash.collection import manifest as manifests
-from gphash.collection import sqlite
+from gphash.collection import parts, sqlite
 from gphash.collection.conditions import Condition
 from gphash.collection.items import Items
 from gphash.collection.manifest import Manifest, PartFile
 from gphash.collection.nearest import nearest
+from gphash.collection.parts import PartVectors
 from gphash.collection.records import Query
 from gphash.collection.rows import NewRow
 from gphash.collection.stores import Location, refuse_address
+from gphash.collection.vectors import Rows
 from gphash.container import FormatError
 from gphash.data.descriptors.descriptor import Descriptor
 from gphash.functions import model as models
@@ -40,6 +42,7 @@ from gphash.schema import FaultError
 ATTEMPTS = 20
 PENDING, SHARE = 1 << 16, 8  # changes are folded into the parts beyond so many, or this part of all items
 FILTERS = 16  # kept until something changes
+PIECE = 4096  # vectors that are copied at once
 SMALL = 1 << 16  # items of a part that is joined with the next one to be written
 
 T = TypeVar("T")
@@ -108,8 +111,9 @@ class FolderStore:
             return False
         model, descriptor = self._load_model(manifest)
         index = HammingIndex(self._held(manifest), manifest.n_bits, manifest.fingerprint)
+        kept = PartVectors.map(self.path, manifest, index.contents, items.layout.vectors, model.n_features)
         index.replace(changed, _packed(codes, manifest.n_bits, items.path), there)
-        self.manifest, self.items, self.index = manifest, items, index
+        self.manifest, self.items, self.index, self._vectors = manifest, items, index, kept
         self.model, self.descriptor, self.name = model, descriptor, manifest.name
         self.pictures = None if manifest.pictures is None else (str(self.path), manifest.pictures)
         self._version, self._place, self._n_pending = version, place, len(changed)
@@ -130,8 +134,8 @@ class FolderStore:
         return model, descriptor
 
     def _held(self, manifest: Manifest) -> Contents:
-        parts = tuple(self._part(one, manifest) for one in manifest.parts)
-        return Contents(parts or (Part(bucketing.empty(manifest.n_bits)),), max(1, len(parts)))
+        held = tuple(self._part(one, manifest) for one in manifest.parts)
+        return Contents(held or (Part(bucketing.empty(manifest.n_bits)),), max(1, len(held)))
 
     def _part(self, one: PartFile, manifest: Manifest) -> Part:
         path = self.path / one.file
@@ -146,6 +150,10 @@ class FolderStore:
             return found.buckets
 
         return Part(load, file=one.file, extent=Extent(one.n_items, one.first, one.last))
+
+    def vectors_of(self, numbers: NDArray[np.int64]) -> Rows:
+        """Stored vectors of items, in that order; a KeyError names one that is not there."""
+        return self._vectors.read(numbers, self.items.vectors(numbers.tolist()), self.items.path)
 
     def _apply(self, changed: NDArray[np.int64], there: NDArray[np.int64], codes: list[bytes]) -> None:
         """Show changes of items in the index."""
@@ -307,7 +315,10 @@ class FolderStore:
             self.items.forget(place)
             self._place = place
             manifests.sweep(self.path, manifest)
-            self.index.contents = self._held(manifest)
+            held = self._held(manifest)
+            kind, width = self.items.layout.vectors, self.model.n_features
+            self._vectors = PartVectors.map(self.path, manifest, held, kind, width)
+            self.index.contents = held
             self._forget_filters()
             self.n_changes += 1
 
@@ -321,16 +332,23 @@ class FolderStore:
             if part.n_items < SMALL or part.file not in known:
                 small += [part] if part.n_items else []
             else:
-                kept.append(known[part.file] if stays else self._write(part.living))
+                kept.append(known[part.file] if stays else self._write(part.living, known[part.file]))
         if len(small) == 1 and small[0].file in known and small[0].n_items == known[small[0].file].n_items:
             kept.append(known[small[0].file])
         elif small:
             kept.append(self._write(bucketing.merge(*(part.living for part in small))))
         return tuple(kept)
 
-    def _write(self, buckets: bucketing.Buckets) -> PartFile:
+    def _write(self, buckets: bucketing.Buckets, before: PartFile | None = None) -> PartFile:
+        """Write a part; if it has most items of one that was there before, and no others, it shares its vectors."""
         name = manifests.free_part(self.path)
-        return write_part(self.path, name, buckets, self.manifest.n_bits, self.manifest.fingerprint)
+        own = parts.NO_VECTORS if before is None else before[-2:]
+        if self._vectors.is_kept and (before is None or self._vectors.wastes(before, buckets.n_items)):
+            numbers = np.sort(buckets.ids)
+            pieces = (numbers[at : at + PIECE] for at in range(0, len(numbers), PIECE))
+            found = ((piece, self.vectors_of(piece)) for piece in pieces)
+            own = parts.write_vectors(self.path, name, found, len(numbers), *self._vectors.shape)
+        return parts.write_part(self.path, name, buckets, self.manifest.n_bits, self.manifest.fingerprint, *own)
 
     def is_replaced(self) -> bool:
         """Whether other files were put in its place; an error if what is there now is no collection."""
@@ -370,10 +388,3 @@ def _packed(codes: list[bytes], n_bits: int, file: Path) -> NDArray[np.uint8]:
     packed = np.frombuffer(b"".join(codes), np.uint8).reshape(len(codes), -(-n_bits // 8))
     with sqlite.telling(file):
         return packing.check_packed(packed, n_bits, "a code") if len(codes) else packed
-
-
-def write_part(folder: Path, name: str, buckets: bucketing.Buckets, n_bits: int, model: str) -> PartFile:
-    """Write a part."""
-    (folder / manifests.PARTS).mkdir(exist_ok=True)
-    mark = storage.write_index(folder / name, buckets, n_bits, model)
-    return PartFile(name, mark, buckets.n_items, *Part(buckets).ends)

@@ -6,6 +6,7 @@
 ``tags``      which items have which tag, to find them by it
 ``classes``   the names of all labels and tags
 ``changes``   numbers of items that were added or removed, in order; a collection folds them into its parts
+``vectors``   vectors of items that no part has yet, if the collection keeps any; see `vectors`
 ``state``     which collection this belongs to, and the last change that its parts have
 ============  =======================================================================================================
 
@@ -63,7 +64,7 @@ class Items:
             connection.execute("BEGIN")
             for statement in sqlite.tables(layout).values():
                 connection.execute(statement)
-            told = json.dumps({"keys": layout.keys, "columns": layout.columns})
+            told = json.dumps(layout.told())
             connection.execute("INSERT INTO state VALUES (?, 0, ?)", (belongs, told))
             return cls(path, layout, connection)
 
@@ -142,7 +143,7 @@ class Items:
         ((owner, told),) = connection.execute("SELECT belongs, layout FROM state LIMIT 2").fetchall()
         if owner != belongs:
             raise FormatError(f"{str(path)!r} belongs to another collection; {AGAIN}")
-        layout = Layout(**json.loads(told))
+        layout = Layout.read(json.loads(told))
         if layout.keys not in ("integer", "text") or not set(layout.columns.values()) <= set(TYPES):
             raise FormatError(f"{str(path)!r} is damaged: it has columns of no known kind; {AGAIN}")
         sqlite.check_schema(connection, path, sqlite.tables(layout) | sqlite.indexes(layout))
@@ -184,10 +185,12 @@ class Items:
         return max(last, after), numbers, present, [row.code for row in there]
 
     def forget(self, folded: int) -> None:
-        """Forget changes up to some place, which the parts have now."""
+        """Forget changes up to some place, the last one, and all vectors: the parts have them now."""
         with self._writing() as ask:
             ask("UPDATE state SET folded = ?", (folded,))
             ask("DELETE FROM changes WHERE place <= ?", (folded,))
+            if self.layout.vectors is not None:
+                ask("DELETE FROM vectors")
 
     @contextlib.contextmanager
     def moment(self) -> Iterator[None]:
@@ -315,6 +318,11 @@ class Items:
             statement = "SELECT number FROM pictures WHERE number IN (SELECT value FROM json_each(?))"
             return {number for (number,) in ask(statement, _list(numbers))}
 
+    def vectors(self, numbers: Sequence[int]) -> dict[int, bytes]:
+        """Vectors of some items that no part has yet, as they are stored; see `vectors.check`."""
+        with self._reading() as ask:
+            return dict(ask("SELECT * FROM vectors WHERE number IN (SELECT value FROM json_each(?))", _list(numbers)))
+
     def has_pictures(self, named: bool) -> bool:
         """Whether some item has a picture: one that is kept here, or, if they count, one in the folder of pictures."""
         with self._reading() as ask:
@@ -332,8 +340,8 @@ class Items:
                 made = [
                     new.numbered(new.key if isinstance(new.key, int) else last + 1 + n) for n, new in enumerate(rows)
                 ]
-                for row, picture in zip(made, pictures, strict=True):
-                    self._add(ask, row, picture)
+                for row, new, picture in zip(made, rows, pictures, strict=True):
+                    self._add(ask, row, picture, new.sealed(row.number))
         except sqlite3.IntegrityError as error:
             keys = [row.key for row in rows if row.key is not None]
             known = self.numbers(keys)
@@ -341,12 +349,14 @@ class Items:
             raise KnownKeyError(f"key {twice!r}: {TAKEN}") from error
         return [row.number for row in made]
 
-    def _add(self, ask: Any, row: Row, picture: bytes | None) -> None:
+    def _add(self, ask: Any, row: Row, picture: bytes | None, vector: bytes | None) -> None:
         ask(self._insert(), self._stored(row))
         ask("INSERT INTO changes (number, mark) VALUES (?, ?)", (row.number, _mark((row.number,))))
         if picture is not None:
             stored = (row.number, picture, None)
             ask("INSERT INTO pictures VALUES (?, ?, ?, ?)", (*stored, _mark(stored)))
+        if vector is not None:
+            ask("INSERT INTO vectors VALUES (?, ?)", (row.number, vector))
         for name in row.labels:
             ask("INSERT OR IGNORE INTO classes (name, mark) VALUES (?, ?)", (name, _mark((name,))))
             if row.values.get("tags") is not None:
@@ -355,7 +365,7 @@ class Items:
     def remove(self, numbers: Sequence[int]) -> None:
         """Remove items, all of them or none; on return, that is on disk."""
         with self._writing() as ask:
-            for table in ("items", "pictures", "tags"):
+            for table in ("items", "pictures", "tags", *(("vectors",) if self.layout.vectors else ())):
                 ask(f"DELETE FROM {table} WHERE number IN (SELECT value FROM json_each(?))", _list(numbers))
             for number in numbers:
                 ask("INSERT INTO changes (number, mark) VALUES (?, ?)", (number, _mark((number,))))

@@ -5,6 +5,7 @@
 ``model.gph``           the model that made the codes
 ``items.sqlite``        the items, and changes that the parts do not have yet; see `items`
 ``parts/0000.index`` …  codes and numbers of items, never changed; written by one process, or by workers of a cluster
+``parts/0000.vectors``  vectors of the items of a part, if the collection keeps them; see `vectors`
 ======================  =============================================================================================
 
 Files that ``collection.json`` does not name belong to nobody: a writer that was killed left them, and the next one
@@ -41,7 +42,7 @@ REMOTE = (
 
 OURS = re.compile(
     r"items(-[0-9a-f]{8})?\.sqlite(-wal|-shm|-journal)?|model(-[0-9a-f]{8})?\.gph"
-    r"|parts/([0-9]{4,}|[0-9a-f]{8}-.+)\.index|parts/plan\.json|parts/model\.gph"
+    r"|parts/([0-9]{4,}|[0-9a-f]{8}-.+)\.(index|vectors)|parts/plan\.json|parts/model\.gph"
 )
 """Names of files that only a collection makes, and may remove."""
 
@@ -49,7 +50,9 @@ PART = Record(
     {
         **{"file": Name(), "fingerprint": Digest(), "n_items": Whole()},
         **dict.fromkeys(("first", "last"), Whole(-(2**63), 2**63 - 1)),
-    }
+        **{"vectors": Name(), "vectors_mark": Digest()},
+    },
+    ("vectors", "vectors_mark"),
 )
 TOLD = Record(
     {
@@ -61,13 +64,19 @@ TOLD = Record(
 
 
 class PartFile(NamedTuple):
-    """A file of codes: its place in the folder, its mark, how many items it has, and their least and largest number."""
+    """A file of codes: its place in the folder, its mark, how many items it has, and their least and largest number.
+
+    `vectors` is the file with the vectors of these items, and perhaps of some that are gone, and `vectors_mark` its
+    mark; None if the collection keeps none.
+    """
 
     file: str
     fingerprint: str
     n_items: int
     first: int
     last: int
+    vectors: str | None = None
+    vectors_mark: str | None = None
 
 
 class Manifest(NamedTuple):
@@ -91,7 +100,8 @@ class Manifest(NamedTuple):
     @property
     def files(self) -> set[str]:
         """All files that it names, and itself."""
-        return {NAME, self.model, self.items, *(part.file for part in self.parts)}
+        kept = (part.vectors for part in self.parts if part.vectors is not None)
+        return {NAME, self.model, self.items, *(part.file for part in self.parts), *kept}
 
 
 def is_collection(path: str | os.PathLike[str]) -> bool:
@@ -130,7 +140,9 @@ def read(folder: Path) -> Manifest:
 def write(folder: Path, manifest: Manifest) -> None:
     """Replace the manifest; whatever it names is on disk already."""
     told = {"format": FORMAT, "gphash": __version__, **manifest._asdict()}
-    told["parts"] = [part._asdict() for part in manifest.parts]
+    told["parts"] = [
+        {name: value for name, value in part._asdict().items() if value is not None} for part in manifest.parts
+    ]
     files.write_text(folder / NAME, json.dumps(told | {"checksum": _checksum(told)}, indent=1) + "\n")
 
 
@@ -176,8 +188,8 @@ def free_name(before: Manifest | None, stem: str, ending: str) -> str:
 
 
 def free_part(folder: Path) -> str:
-    """A name of a part that is not there."""
-    numbers = [int(path.stem) for path in (folder / PARTS).glob("*.index") if path.stem.isdecimal()]
+    """A name of a part that is not there; its vectors get the same."""
+    numbers = [int(path.stem) for path in (folder / PARTS).glob("*.*") if path.stem.isdecimal()]
     return f"{PARTS}/{max(numbers, default=-1) + 1:04d}.index"
 
 

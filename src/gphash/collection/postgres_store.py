@@ -8,6 +8,7 @@
 ``NAME_pictures``    pictures that are kept here
 ``NAME_tags``        which items have which tag
 ``NAME_classes``     names of all labels and tags
+``NAME_vectors``     vectors of the items, each as `vectors` stores a row, if the collection keeps them
 ===================  ================================================================================================
 
 Every change is one transaction. Several clients may change a collection at the same time. Whoever writes locks items
@@ -28,11 +29,14 @@ from numpy.typing import NDArray
 
 from gphash import schema as schemas
 from gphash.codes.packing import MOST_BITS
+from gphash.collection import vectors
 from gphash.collection.conditions import Condition
 from gphash.collection.nearest import nearest
+from gphash.collection.postgres_items import PostgresItems, array_of, columns_of, escaped, named
 from gphash.collection.records import Query, UnknownItemError
-from gphash.collection.rows import Key, KnownKeyError, Layout, NewRow, Row, quoted
+from gphash.collection.rows import KnownKeyError, Layout, NewRow, Row, quoted
 from gphash.collection.stores import address
+from gphash.collection.vectors import Rows
 from gphash.container import FormatError
 from gphash.data.descriptors.descriptor import Descriptor
 from gphash.functions import model as models
@@ -47,8 +51,6 @@ from gphash.index.rankings import Ranking
 from gphash.schema import Digest, Maybe, Named, Record, Text, Whole
 
 FORMAT = 1
-TYPES = {"integer": "bigint", "real": "double precision", "text": 'text COLLATE "C"'}  # compared as SQLite compares
-BATCH = 20_000  # rows that are read at once
 AGAIN = "copy the collection again"
 
 CREATE = (
@@ -63,7 +65,14 @@ INDEXES = (
     "ALTER TABLE {tags} ADD PRIMARY KEY (tag, number)",
     "CREATE INDEX ON {tags} (number)",
 )
+# Numbers in no order are no use to compress.
+CREATE_VECTORS = (
+    "CREATE TABLE {vectors} (number bigint PRIMARY KEY, content bytea NOT NULL)",
+    "ALTER TABLE {vectors} ALTER content SET STORAGE EXTERNAL",
+)
 DROP = "DROP TABLE {collection}, {pictures}, {tags}, {classes}, {items}, {codes}, {meta}"
+VECTORS = "COPY {vectors} (number, content) FROM STDIN"
+READ_VECTORS = "SELECT number, content FROM {vectors} WHERE number = ANY(%(numbers)s)"
 # Numbers are taken in a transaction of their own, so that nobody waits for the next one until somebody commits. It need
 # not be on disk before what uses them is.
 TAKE = (
@@ -78,103 +87,22 @@ ADD_CLASSES = (
     "INSERT INTO {classes} (name) SELECT name FROM unnest(%(names)s::text[]) WITH ORDINALITY AS given (name, place) "
     "ORDER BY given.place ON CONFLICT DO NOTHING"
 )
-COUNT_LABELS = (
-    "SELECT name, count(*) FROM (SELECT label AS name FROM {items} WHERE number = ANY(%(numbers)s) "
-    "UNION ALL SELECT tag FROM {tags} WHERE number = ANY(%(numbers)s)) AS named WHERE name IS NOT NULL "
-    'GROUP BY name ORDER BY 2 DESC, name COLLATE "C"'
-)
 HAS_TAGS = "SELECT EXISTS (SELECT FROM {tags})"
 LABELLED = (
     "SELECT number FROM {items} WHERE label = %(name)s UNION ALL SELECT number FROM {tags} WHERE tag = %(name)s "
     "LIMIT %(most)s"
 )
+TYPES = {"integer": "bigint", "real": "double precision", "text": 'text COLLATE "C"'}  # compared as SQLite compares
 TOLD = Record(
     {
         **{"format": Whole(1), "name": Text(), "n_bits": Whole(1, MOST_BITS), "fingerprint": Digest()},
         **{"descriptor": Maybe(Named()), "keys": Text(("integer", "text"))},
-        "columns": Named(Text(tuple(TYPES))),
-    }
+        **{"columns": Named(Text(tuple(TYPES))), "vectors": vectors.TOLD},
+    },
+    ("vectors",),
 )
 
 T = TypeVar("T")
-
-
-class PostgresItems:
-    """What is known of the items, with the methods of `items.Items`."""
-
-    def __init__(self, index: PostgresIndex, layout: Layout) -> None:
-        self.layout, self._index = layout, index
-        self._names = ", ".join(_columns(layout))
-
-    def ask(self, template: str, **values: Any) -> list[tuple[Any, ...]]:
-        """Run a statement, in which {items} and the like are tables."""
-        with self._index.view() as view:
-            return view.rows(template, **values)
-
-    def rows(self, numbers: Sequence[int]) -> dict[int, Row]:
-        """Items by their numbers; those that are not there are left out."""
-        found = self.ask(
-            f"SELECT {self._names} FROM {{items}} WHERE number = ANY(%(numbers)s)", numbers=_array(numbers)
-        )
-        return {row.number: row for row in self._rows(found)}
-
-    def all_rows(self) -> Iterator[Row]:
-        """All items, by their numbers."""
-        last = -(2**63)
-        template = f"SELECT {self._names} FROM {{items}} WHERE number >= %(last)s ORDER BY number LIMIT %(most)s"
-        while found := self.ask(template, last=last, most=BATCH):
-            yield from self._rows(found)
-            if len(found) < BATCH:
-                return
-            last = found[-1][0] + 1
-
-    def all_pictures(self) -> Iterator[tuple[int, bytes, str | None]]:
-        """All pictures that are kept here, by their numbers."""
-        for (number,) in self.ask("SELECT number FROM {pictures} ORDER BY number"):
-            for one in self.ask(
-                "SELECT number, content, shape FROM {pictures} WHERE number = %(number)s", number=number
-            ):
-                yield (one[0], one[1], one[2])
-
-    def _rows(self, found: list[tuple[Any, ...]]) -> Iterator[Row]:
-        codes = _packed([row[1] for row in found], self._index.n_bits)
-        for (number, _, described, *values), code in zip(found, codes, strict=True):
-            key = values.pop(0) if self.layout.keys == "text" else number
-            pairs = zip(self.layout.values, values, strict=True)
-            yield Row(number, key, code, described, {name: value for name, value in pairs if value is not None})
-
-    def numbers(self, keys: Sequence[Key]) -> dict[Key, int]:
-        """Numbers of keys; those that are not there are left out."""
-        key, texts = self.layout.names["key"], self.layout.keys == "text"
-        given = list(keys) if texts else _array([one for one in keys if -(2**63) <= int(one) < 2**63])
-        return dict(self.ask(f"SELECT {key}, number FROM {{items}} WHERE {key} = ANY(%(keys)s)", keys=given))
-
-    def classes(self) -> tuple[str, ...]:
-        """Names of all labels and tags, in the order in which they came."""
-        return tuple(name for (name,) in self.ask("SELECT name FROM {classes} ORDER BY place"))
-
-    def count_labels(self, numbers: Sequence[int]) -> dict[str, int]:
-        """How many of some items have each label or tag, most frequent first."""
-        return dict(self.ask(COUNT_LABELS, numbers=_array(numbers)))
-
-    def picture(self, number: int) -> bytes | NDArray[np.uint8] | None:
-        """The picture of an item that is kept here: the content of its file, or pixels."""
-        found = self.ask("SELECT content, shape FROM {pictures} WHERE number = %(number)s", number=number)
-        if not found or found[0][1] is None:
-            return None if not found else bytes(found[0][0])
-        return np.frombuffer(found[0][0], np.uint8).reshape([int(side) for side in found[0][1].split(",")])
-
-    def pictured(self, numbers: Sequence[int]) -> set[int]:
-        """Those of some items whose pictures are kept here."""
-        found = self.ask("SELECT number FROM {pictures} WHERE number = ANY(%(numbers)s)", numbers=_array(numbers))
-        return {number for (number,) in found}
-
-    def has_pictures(self, named: bool) -> bool:
-        """Whether some item has a picture: one that is kept here, or, if they count, one in the folder of pictures."""
-        some = "EXISTS (SELECT FROM {pictures})"
-        if named:
-            some += " OR EXISTS (SELECT FROM {items} WHERE picture IS NOT NULL)"
-        return bool(self.ask(f"SELECT {some}")[0][0])
 
 
 class PostgresStore:
@@ -195,7 +123,7 @@ class PostgresStore:
             self.descriptor = Descriptor.from_meta(told["descriptor"])
         self.name, self.pictures = told["name"], None
         self.model = _model(self.content, told["fingerprint"])
-        self.items = PostgresItems(index, Layout(told["keys"], told["columns"]))
+        self.items = PostgresItems(index, Layout.read(told))
 
     @classmethod
     def open(cls, place: Any, writable: bool) -> "PostgresStore":
@@ -226,7 +154,7 @@ class PostgresStore:
         texts: list[str] = []
         values: list[Any] = []
         if condition is not None:
-            texts.append(_escaped(condition.postgres))
+            texts.append(escaped(condition.postgres))
             values += condition.values
         if label is not None:
             text, own = self._labelled(label)
@@ -244,7 +172,7 @@ class PostgresStore:
             return "label = %s", [label]
         found = self.items.ask(LABELLED, name=label, most=statements.FEW + 1)
         if len(found) <= statements.FEW:
-            return "number = ANY(%s)", [_array(number for (number,) in found)]
+            return "number = ANY(%s)", [array_of(number for (number,) in found)]
         return "(label = %s OR strpos(tags, %s) > 0)", [label, f";{label};"]
 
     def steady(self, read: Callable[[], T]) -> T:
@@ -254,6 +182,17 @@ class PostgresStore:
                 limit = f"{1000 * self.condition_seconds:.0f}"
                 self.items.ask("SELECT set_config('statement_timeout', %(limit)s, true)", limit=limit)
             return read()
+
+    def vectors_of(self, numbers: NDArray[np.int64]) -> Rows:
+        """Stored vectors of items, in that order."""
+        kind = self.items.layout.vectors
+        assert kind is not None
+        found = dict(self.items.ask(READ_VECTORS, numbers=numbers))
+        place, width = f"the collection {self.name!r}", kind.n_bytes(self.model.n_features)
+        if len(found) < len(numbers) or any(len(content) != width for content in found.values()):
+            raise FormatError(f"{place} lacks vectors, or has some of another length; {AGAIN}")
+        rows = np.frombuffer(b"".join(found[number] for number in numbers.tolist()), np.uint8)
+        return vectors.check(rows.reshape(len(numbers), width), numbers, kind.form, place)
 
     def add(self, rows: list[NewRow], pictures: list[bytes | None]) -> list[int]:
         """Add items, all of them or none; on return they are committed."""
@@ -273,6 +212,9 @@ class PostgresStore:
                 self._name(view, list(dict.fromkeys(name for row in made for name in row.labels)))
                 if kept:
                     view.copy_rows(PICTURES, iter(kept))
+                if layout.vectors is not None:
+                    pairs = zip(made, rows, strict=True)
+                    view.copy_rows(VECTORS, ((row.number, new.sealed(row.number)) for row, new in pairs))
         except KnownError as error:
             raise KnownKeyError(
                 "a key is in the collection already, or given twice; remove it first, or give another."
@@ -297,12 +239,12 @@ class PostgresStore:
         """Remove items, all of them or none; on return that is committed."""
         self._check_writable()
         with self.index.view(WRITING) as view:
-            packed, there = statements.some(view, np.unique(_array(numbers)), relations.LOCK_ITEMS)
+            packed, there = statements.some(view, np.unique(array_of(numbers)), relations.LOCK_ITEMS)
             self.index.check_unchanged(view)
             if len(there) < len(set(numbers)):
                 raise UnknownItemError("somebody else has removed one of the items meanwhile; nothing was removed.")
             statements.remove(view, packed, there)
-            for table in ("pictures", "tags"):
+            for table in ("pictures", "tags", *(("vectors",) if self.items.layout.vectors else ())):
                 view.rows(f"DELETE FROM {{{table}}} WHERE number = ANY(%(numbers)s)", numbers=there)
 
     def compact(self) -> None:
@@ -326,6 +268,8 @@ class PostgresStore:
         """Remove the collection from the database."""
         with self.index.view(WRITING) as view:
             view.rows(DROP)
+            if self.items.layout.vectors is not None:
+                view.rows("DROP TABLE {vectors}")
         self.close()
 
     def close(self) -> None:
@@ -338,13 +282,14 @@ class PostgresStore:
 
 
 class Given(NamedTuple):
-    """What is copied: the columns of items, items as they are stored, pictures, classes, and the next number."""
+    """What is copied: the layout, items as they are stored, pictures, classes, the next number, and vectors."""
 
     layout: Layout
     rows: Iterable[list[tuple[Any, ...]]]
     pictures: Iterable[tuple[int, bytes, str | None]]
     classes: Sequence[str]
     next_number: int
+    vectors: Iterable[tuple[int, bytes]] = ()
 
 
 def create(
@@ -356,10 +301,10 @@ def create(
     """
     conninfo, name, schema = address(place)
     layout, n_bits, mark = given.layout, told["n_bits"], told["fingerprint"]
-    meta = told | {"format": FORMAT, "keys": layout.keys, "columns": layout.columns}
+    meta = told | {"format": FORMAT} | layout.told()
     codes: list[bytes] = []
     with creating(conninfo, name, n_bits, mark, columns=_definitions(layout), schema=schema) as view:
-        for template in CREATE:
+        for template in CREATE if layout.vectors is None else CREATE + CREATE_VECTORS:
             view.rows(template)
         view.rows(FILL, told=json.dumps(meta), model=model, next=given.next_number)
         view.rows(ADD_CLASSES, names=list(given.classes))
@@ -369,9 +314,11 @@ def create(
             if tell is not None:
                 tell(len(codes))
         view.copy_rows(PICTURES, iter(given.pictures))
+        if layout.vectors is not None:
+            view.copy_rows(VECTORS, iter(given.vectors))
         statements.finish(view, _octets(codes, n_bits))
         key = ("ALTER TABLE {items} ADD UNIQUE (key)",) if layout.keys == "text" else ()
-        numbers = [_named(one) for one, kind in layout.columns.items() if kind != "text"]
+        numbers = [named(one) for one, kind in layout.columns.items() if kind != "text"]
         for template in (*key, *INDEXES, *(f"CREATE INDEX ON {{items}} ({one})" for one in numbers)):
             view.rows(template)
     with PostgresIndex.open(conninfo, name, schema=schema) as index:
@@ -382,13 +329,8 @@ def create(
 def _definitions(layout: Layout) -> str:
     """Columns of items beside number and code."""
     key = f", key {TYPES['text']} NOT NULL" if layout.keys == "text" else ""
-    others = (f", {_named(one)} {TYPES[layout.columns.get(one, 'text')]}" for one in layout.values)
+    others = (f", {named(one)} {TYPES[layout.columns.get(one, 'text')]}" for one in layout.values)
     return f", described boolean NOT NULL{key}{''.join(others)}"
-
-
-def _columns(layout: Layout) -> list[str]:
-    key = ["key"] if layout.keys == "text" else []
-    return ["number", "code", "described", *key, *(_named(one) for one in layout.values)]
 
 
 def _stored(row: Row, layout: Layout) -> tuple[Any, ...]:
@@ -401,36 +343,15 @@ def _send(view: View, layout: Layout, rows: Sequence[tuple[Any, ...]], how: str 
     codes, n_bits = _octets([row[1] for row in rows], view.n_bits), view.n_bits
     forms = engines.as_bigint(codes, n_bits).tolist() if n_bits <= engines.WORD else engines.as_text(codes, n_bits)
     cells = ((row[0], form, *row[2:]) for row, form in zip(rows, forms, strict=True))
-    view.copy_rows(f"COPY {{items}} ({', '.join(_columns(layout))}) FROM STDIN{how}", cells)
-    place = _columns(layout).index(quoted("tags"))
+    view.copy_rows(f"COPY {{items}} ({', '.join(columns_of(layout))}) FROM STDIN{how}", cells)
+    place = columns_of(layout).index(quoted("tags"))
     tagged = {(tag, row[0]) for row in rows if row[place] for tag in row[place].split(";") if tag}
     if tagged:
         view.copy_rows(f"{TAGS}{how}", iter(sorted(tagged)))
 
 
-def _named(name: str) -> str:
-    """A column in a template."""
-    return _escaped(quoted(name).replace("%", "%%"))
-
-
-def _escaped(text: str) -> str:
-    """A text as a template has it, whose braces are names."""
-    return text.replace("{", "{{").replace("}", "}}")
-
-
 def _octets(codes: list[bytes], n_bits: int) -> NDArray[np.uint8]:
     return np.frombuffer(b"".join(codes), np.uint8).reshape(len(codes), -(-n_bits // 8))
-
-
-def _packed(codes: list[Any], n_bits: int) -> list[bytes]:
-    """Packed codes from a column: numbers, or bit strings behind their length."""
-    if n_bits > engines.WORD:
-        return [bytes(code[4:]) for code in codes]
-    return [code.tobytes() for code in engines.from_bigint(np.array(codes, np.int64), n_bits)]
-
-
-def _array(numbers: Iterable[Any]) -> NDArray[np.int64]:
-    return np.array(list(numbers), np.int64)
 
 
 def _model(content: bytes, fingerprint: str) -> Model:

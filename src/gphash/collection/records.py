@@ -24,7 +24,8 @@ class Query(NamedTuple):
 
     The code is packed, uint8 [bytes]; probabilities are P(bit = 1), float64 [m]; labels are names of its class or
     tags; the key is that of the item that is the query; the model is the fingerprint of what made the code; classes are
-    P(class) or P(tag), float64 [c], if they are known from more than the code.
+    P(class) or P(tag), float64 [c], if they are known from more than the code; features are its row, [d], or that of
+    the item as the collection keeps it, by which candidates can be ordered.
     """
 
     code: NDArray[np.uint8]
@@ -33,6 +34,7 @@ class Query(NamedTuple):
     key: Key | None = None
     model: str | None = None
     classes: Floats | None = None
+    features: Floats | None = None
 
     def believed(self, reader: CodeReader) -> Floats:
         """P(class) or P(tag), [c]; of a code alone, what that says."""
@@ -53,7 +55,8 @@ class Hit(NamedTuple):
     """An item that was found: the fields of `Item`, its distance, and whether it shares a label with the query.
 
     The distance is the Hamming distance, or the expected one if items were ranked by that. `probability` is P(similar),
-    whatever the ranking; None if the model does not know classes.
+    whatever the ranking; None if the model does not know classes. `score` is the cosine, or the dot product, with the
+    query that re-ranked items are ordered by; None if they were not.
     """
 
     key: Key
@@ -64,6 +67,7 @@ class Hit(NamedTuple):
     distance: float
     relevant: bool | None
     probability: float | None = None
+    score: float | None = None
 
 
 class Bucket(NamedTuple):

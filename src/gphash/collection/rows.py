@@ -1,10 +1,13 @@
 """Items as they are stored, and what a table of them looks like."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+from gphash.collection import vectors
+from gphash.collection.vectors import VectorKind
 
 Key: TypeAlias = int | str
 Value: TypeAlias = str | int | float | None
@@ -37,23 +40,48 @@ class Row(NamedTuple):
 
 
 class NewRow(NamedTuple):
-    """An item to be added; a key of None is the next whole number there never was."""
+    """An item to be added; a key of None is the next whole number there never was.
+
+    `vector` is its row as `vectors.pack` made it, if the collection keeps vectors.
+    """
 
     key: Key | None
     code: bytes
     described: bool
     values: dict[str, Value]
+    vector: bytes | None = None
 
     def numbered(self, number: int) -> Row:
         """The item with its number."""
-        return Row(number, number if self.key is None else self.key, *self[1:])
+        return Row(number, number if self.key is None else self.key, self.code, self.described, self.values)
+
+    def sealed(self, number: int) -> bytes | None:
+        """The vector of the item with its number, as it is stored."""
+        if self.vector is None:
+            return None
+        row = np.frombuffer(bytearray(self.vector), np.uint8)[None]
+        return vectors.seal(row, np.array([number], np.int64)).tobytes()
 
 
 class Layout(NamedTuple):
-    """What the table of items looks like: "integer" or "text" keys, and further columns with their types."""
+    """What the table of items looks like: "integer" or "text" keys, further columns with their types, and vectors."""
 
     keys: str
     columns: dict[str, str]
+    vectors: VectorKind | None = None
+
+    @classmethod
+    def read(cls, told: dict[str, Any]) -> "Layout":
+        """What `told` gave."""
+        kept = told.get("vectors")
+        if kept is not None:
+            vectors.TOLD.check(kept, "vectors")
+        return cls(told["keys"], told["columns"], None if kept is None else VectorKind(**kept))
+
+    def told(self) -> dict[str, Any]:
+        """What a file, or a database, says of it."""
+        kept = {} if self.vectors is None else {"vectors": self.vectors._asdict()}
+        return {"keys": self.keys, "columns": self.columns} | kept
 
     @property
     def names(self) -> dict[str, str]:

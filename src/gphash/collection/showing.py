@@ -1,4 +1,4 @@
-"""How items are shown: their values, and their pictures in a form that browsers take.
+"""How items are looked up and shown: their values, and their pictures in a form that browsers take.
 
 Pictures are kept in the collection, or they are files in a folder that the collection names.
 """
@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gphash import files
-from gphash.collection.records import Item, NoPictureError, Picture, bits_of
-from gphash.collection.rows import Row, Value
+from gphash.collection.records import Bucket, Item, NoPictureError, Picture, UnknownItemError, bits_of
+from gphash.collection.rows import Key, Row, Value
 from gphash.collection.stores import Store
 from gphash.data import pictures
 
@@ -25,7 +25,7 @@ FORMATS = {b"\xff\xd8\xff": "jpeg", b"\x89PNG\r\n\x1a\n": "png", b"GIF87a": "gif
 
 
 class Shown:
-    """Pictures of the items of a store."""
+    """Items of a store, and their pictures."""
 
     def __init__(self, store: Store, given: Path | None) -> None:
         self._store, self._given = store, given
@@ -66,6 +66,64 @@ class Shown:
             for (number, row), text in zip(rows.items(), bits, strict=True):
                 cache[number] = row, Item(row.key, row.labels, text, number in pictured, values(row))
         return cache
+
+    def numbers(self, keys: list[Key]) -> list[int]:
+        """Numbers of keys; an UnknownItemError names one that is not there."""
+        numbers = self._store.items.numbers(keys)
+        for key in keys:
+            if key not in numbers:
+                raise UnknownItemError(f"there is no item {key!r}.")
+        return [numbers[key] for key in keys]
+
+    def row(self, key: Key) -> Row:
+        """An item as it is stored, by its key."""
+
+        def read() -> Row:
+            number = self.numbers([key])[0]
+            row = self._store.items.rows([number])[number]
+            if row.key != key:
+                raise KeyError(key)
+            return row
+
+        return self._store.steady(read)
+
+    def by_keys(self, keys: list[Key]) -> list[Item]:
+        """Items by their keys, in that order."""
+
+        def read() -> list[Item]:
+            numbers = self.numbers(keys)
+            seen = self.items(numbers)
+            found = [seen[number][1] for number in numbers]
+            if [item.key for item in found] != keys:
+                raise KeyError(keys)
+            return found
+
+        return self._store.steady(read)
+
+    def fullest(self, n: int, samples: int) -> list[Bucket]:
+        """The n codes that most items share, fullest first, with some keys of each."""
+
+        def read() -> list[Bucket]:
+            found, items = [], self._store.items
+            for code, numbers in self._store.index.fullest(n):
+                places = np.unique(np.linspace(0, len(numbers) - 1, min(samples, len(numbers))).astype(np.int64))
+                rows, chosen = items.rows(numbers[places].tolist()), numbers[places].tolist()
+                (bits,), labels = bits_of(code[None], self._store.model.n_bits), items.count_labels(numbers.tolist())
+                found.append(Bucket(bits, len(numbers), [rows[number].key for number in chosen], labels))
+            return found
+
+        return self._store.steady(read)
+
+    def random_key(self, seed: int | None) -> Key:
+        """The key of some item."""
+
+        def read() -> Key:
+            if not len(ids := self._store.index.ids):
+                raise UnknownItemError("the collection is empty.")
+            number = int(ids[np.random.default_rng(seed).integers(len(ids))])
+            return self._store.items.rows([number])[number].key
+
+        return self._store.steady(read)
 
     def pictured(self, rows: Mapping[int, Row]) -> set[int]:
         """Numbers of those items that have a picture."""

@@ -151,6 +151,8 @@ def tables(layout: Layout) -> dict[str, str]:
         "changes": "place INTEGER PRIMARY KEY AUTOINCREMENT, number INTEGER NOT NULL, mark INTEGER NOT NULL",
         "state": "belongs TEXT NOT NULL, folded INTEGER NOT NULL, layout TEXT NOT NULL",
     }
+    if layout.vectors is not None:
+        made["vectors"] = "number INTEGER PRIMARY KEY, content BLOB NOT NULL"
     return {
         name: f"CREATE TABLE {name} ({has})" + (" WITHOUT ROWID" if name == "tags" else "")
         for name, has in made.items()

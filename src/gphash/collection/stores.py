@@ -6,9 +6,13 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias, TypeVar
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
+import numpy as np
+from numpy.typing import NDArray
+
 from gphash.collection.conditions import Condition
 from gphash.collection.records import Query
 from gphash.collection.rows import ItemTable, NewRow
+from gphash.collection.vectors import Rows
 from gphash.data.descriptors.descriptor import Descriptor
 from gphash.functions.model import Model
 from gphash.index.rankings import Ranking
@@ -62,6 +66,9 @@ class Store(Protocol):
         label: str | None,
     ) -> list[tuple[list[int], list[float]]]:
         """Numbers and distances of the k nearest items of every query, of those that pass a condition."""
+
+    def vectors_of(self, numbers: NDArray[np.int64]) -> Rows:
+        """Stored vectors of items, in that order, for a collection that keeps them; a KeyError if one is not there."""
 
     def add(self, rows: list[NewRow], pictures: list[bytes | None]) -> list[int]:
         """Add items, all of them or none; on return they are durable."""

@@ -3,12 +3,10 @@
 import mmap
 import os
 import tempfile
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
-from numpy.typing import DTypeLike
-
-from gphash.arrays import Floats
+from numpy.typing import DTypeLike, NDArray
 
 
 class Spill:
@@ -28,14 +26,14 @@ class Spill:
         self._map = None
         self._file.close()
 
-    def write(self, offset: int, array: Floats) -> None:
+    def write(self, offset: int, array: NDArray[Any]) -> None:
         """Store an array's bytes at an offset; several threads may write different places at once."""
         view = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
         while view:
             written = os.pwrite(self._file.fileno(), view, offset)
             offset, view = offset + written, view[written:]
 
-    def read(self, offset: int, shape: tuple[int, ...], dtype: DTypeLike) -> Floats:
+    def read(self, offset: int, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
         """An array that was stored, as a read-only view of the file."""
         if self._map is None:
             self._map = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)

@@ -2,16 +2,25 @@
 
 import os
 import threading
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gphash.index import buckets as bucketing
-from gphash.index import checks, contents, search, storage
+from gphash.index import checks, contents, joining, search, storage
 from gphash.index.backends import Ball, Index, Neighbours, Stats
+from gphash.index.buckets import Buckets
 from gphash.index.contents import Allowed, Contents, Filter, Part
 from gphash.index.rankings import Ranking
+
+
+class NearPairs(NamedTuple):
+    """Pairs of items, first < second, in the order of both, [p], and the bits in which their codes differ."""
+
+    first: NDArray[np.int64]
+    second: NDArray[np.int64]
+    distances: NDArray[np.int64]
 
 
 class HammingIndex(Index):
@@ -123,6 +132,28 @@ class HammingIndex(Index):
         It takes seconds after an installation, and a moment later on. Threads may search meanwhile.
         """
         search.warm(search.pieces_of(self.contents, None), self.n_bits)
+
+    def pairs(self, radius: int = 0) -> NearPairs:
+        """All pairs of items whose codes differ in at most `radius` bits; a ValueError if they are too many to list."""
+        whole, near = self._near(radius)
+        if joining.count_items(near, whole) > joining.MOST:
+            raise joining.TooManyPairsError("items")
+        places = [np.stack(pair) for pair in joining.items_of(near, whole)]
+        left, right = np.concatenate([np.empty((2, 0), np.int64), *places], axis=1)
+        codes = bucketing.to_packed(bucketing.spread(whole), self.n_bits)
+        apart = np.bitwise_count(codes[left] ^ codes[right]).sum(axis=1, dtype=np.int64)
+        first, second = np.sort(whole.ids[np.stack([left, right])], axis=0)
+        order = np.lexsort((second, first))
+        return NearPairs(first[order], second[order], apart[order])
+
+    def clusters(self, radius: int = 0) -> list[NDArray[np.int64]]:
+        """Ids of items that are connected by such pairs, ascending; the largest cluster first, then by the first id."""
+        whole, near = self._near(radius)
+        return joining.clusters(near, whole)
+
+    def _near(self, radius: int) -> tuple[Buckets, joining.CodePairs]:
+        whole, reach = self.contents.whole(), min(checks.whole("radius", radius, 0), self.n_bits)
+        return whole, joining.near(bucketing.to_packed(whole.codes, self.n_bits), self.n_bits, reach)
 
     def _search(
         self, ranking: Ranking, queries: NDArray[Any], k: int, allowed: Allowed | None, n_jobs: int | None

@@ -87,7 +87,8 @@ CollectionAnswer = _answer(
     **dict.fromkeys(("name", "method", "model", "keys"), str),
     columns=dict[str, str],
     classes=list[str],
-    limits=_answer("AnswerLimits", "Largest values.", k=int, body_bytes=int, picture_pixels=int),
+    vectors=_answer("VectorsAnswer", "How vectors are kept, and what re-ranks.", form=str, metric=str) | None,
+    limits=_answer("AnswerLimits", "Largest values.", k=int, rerank=int, body_bytes=int, picture_pixels=int),
 )
 
 
@@ -114,8 +115,10 @@ def summary(collection: Collection, settings: ServiceSettings) -> bytes:
             "writable": collection.writable,
             "largest_bucket": stats.largest_bucket,
             "model": collection.model.fingerprint,
+            "vectors": None if layout.vectors is None else layout.vectors._asdict(),
             "limits": {
                 "k": settings.max_k,
+                "rerank": settings.max_rerank,
                 "body_bytes": settings.max_body_bytes,
                 "picture_pixels": settings.max_picture_pixels,
             },
@@ -184,7 +187,7 @@ def search(
     whole = question.ranking != "expected"
     found = [hit._asdict() | {"distance": int(hit.distance) if whole else round(hit.distance, DIGITS)} for hit in hits]
     for one in found:
-        one["probability"] = _rounded(one["probability"])
+        one["probability"], one["score"] = _rounded(one["probability"]), _rounded(one["score"])
     known = [hit.relevant for hit in hits if hit.relevant is not None]
     shown = None if query.key is None else collection.item(query.key)
     return to_json(
@@ -283,7 +286,7 @@ def _query(collection: Collection, question: SearchForm, picture: bytes, setting
 
 
 def _search(collection: Collection, query: Query, question: SearchForm, k: int) -> list[Hit]:
-    asked = ("ranking", "radius", "label", "min_probability", "precision")
+    asked = ("ranking", "radius", "label", "min_probability", "precision", "rerank")
     options: dict[str, Any] = {name: getattr(question, name) for name in asked}
     with _refusing("where"):
         found: list[Hit] = collection.search(query, k, where=question.where, params=question.params, **options)
@@ -293,9 +296,9 @@ def _search(collection: Collection, query: Query, question: SearchForm, k: int) 
 def _ties(collection: Collection, query: Query, question: SearchForm, hits: list[Hit], most: int) -> int:
     """How many items are as far away as the last hit, up to the most that a search gives."""
     if hits and len(hits) == question.k < most:
-        hits = _search(collection, query, question, most)
+        hits = _search(collection, query, question, min(most, question.rerank or most))
     last = hits[question.k - 1 : question.k] or hits[-1:]
-    by = "probability" if question.ranking == "similarity" else "distance"
+    by = "score" if question.rerank else "probability" if question.ranking == "similarity" else "distance"
     return sum(getattr(hit, by) == getattr(last[0], by) for hit in hits) if last else 0
 
 
@@ -351,6 +354,8 @@ FIELDS = frozenset({*SearchJson.model_fields, *ItemJson.model_fields})
 def _check_options(collection: Collection, query: Query, options: SearchForm, settings: ServiceSettings) -> None:
     if options.k > settings.max_k:
         raise wrong(f"k: it is {options.k}; give a number from 1 to {settings.max_k}.", "k")
+    if options.rerank is not None and options.rerank > settings.max_rerank:
+        raise wrong(f"rerank: it is {options.rerank}; give a number from 1 to {settings.max_rerank}.", "rerank")
     if options.label is not None and options.label not in collection.classes:
         raise wrong("label: no item has this one; /collection lists the classes.", "label", "unknown_label")
     if options.ranking == "expected" and query.probabilities is None:

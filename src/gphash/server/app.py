@@ -331,10 +331,10 @@ def _is_quick(collection: Collection, question: SearchJson) -> bool:
     """Whether a search takes less time than handing it to another thread.
 
     It does not if the item's picture may be described, if items that pass a filter are gathered, if ties are counted,
-    if it may wait for a writer or a database, or as long as the search is not compiled. Nothing is asked of the items
-    to find out: that could take longer than the search.
+    if vectors are read, if it may wait for a writer or a database, or as long as the search is not compiled. Nothing
+    is asked of the items to find out: that could take longer than the search.
     """
-    filtered = question.label is not None or question.where is not None or question.ties
+    filtered = question.label is not None or question.where is not None or question.ties or question.rerank is not None
     filtered |= question.ranking == "similarity"  # which looks at all codes
     by_code = question.key is not None and not filtered and collection.descriptor is None
     here = not collection.writable and isinstance(collection.index, HammingIndex)

@@ -93,6 +93,9 @@ class SearchForm(BaseModel):
     radius: PlainInt | None = Field(None, ge=0, le=2**31 - 1, description="only items within this Hamming distance")
     min_probability: float | None = Field(None, ge=0, le=1, description="only items that are so probably similar")
     precision: float | None = Field(None, ge=0, le=1, description="only as many as are so probably similar in the mean")
+    rerank: PlainInt | None = Field(
+        None, ge=1, le=2**31 - 1, description="order so many candidates by the vectors that the collection keeps"
+    )
     label: LabelName | None = Field(None, description="only items of this class or with this tag")
     where: LongText | None = Field(None, description="only items for which this condition on their columns holds")
     params: Annotated[Cells, BeforeValidator(_from_text), IN_JSON] = []
@@ -269,6 +272,7 @@ def bodies(settings: ServiceSettings, width: int) -> dict[str, dict[str, Any]]:
     by_picture, *_ = by_form = [kind.model_json_schema() for kind in forms]
     for schema in (search, by_picture):
         schema["properties"]["k"]["maximum"] = settings.max_k
+        schema["properties"]["rerank"]["anyOf"][0]["maximum"] = settings.max_rerank
     rows = encode["properties"]["features"]
     rows["maxItems"] = settings.max_rows
     for row in (*(one["properties"]["features"]["anyOf"][0] for one in (search, item)), rows["items"]):

@@ -24,6 +24,7 @@ class ServiceSettings(NamedTuple):
     no_token: bool = False  # listen at an address that other machines can reach although there is no token
     hosts: tuple[str, ...] | None = None  # names that the header Host may give, without the port
     max_k: int = 1000  # neighbours of a search
+    max_rerank: int = 10_000  # candidates of a search that are ordered by their vectors
     max_rows: int = 1000  # to encode at once
     max_body_bytes: int = 16_000_000
     max_picture_pixels: int = 25_000_000
@@ -47,7 +48,14 @@ def check(settings: ServiceSettings) -> None:
     if not 0 <= settings.port <= 65535:
         raise ValueError(f"port={settings.port}; give a number from 0 (any free one) to 65535.")
     least = dict.fromkeys(("max_k", "max_rows", "max_body_bytes", "max_picture_pixels", "max_in_work", "max_unread"), 1)
-    least |= {"max_connections": 1, "upload_threads": 1, "upload_queue": 0, "watch_seconds": 0, "shutdown_seconds": 0}
+    least |= {
+        "max_rerank": 1,
+        "max_connections": 1,
+        "upload_threads": 1,
+        "upload_queue": 0,
+        "watch_seconds": 0,
+        "shutdown_seconds": 0,
+    }
     for name, bound in least.items():
         if (value := getattr(settings, name)) < bound:
             raise ValueError(f"{name}={value}; give at least {bound}.")

@@ -21,7 +21,7 @@ from gphash.index.postgres import database
 from gphash.index.postgres.database import Connection, Int8, sql
 
 VERSION = 3
-PARTS = ("items", "codes", "meta", "collection", "pictures", "tags", "classes")  # endings of tables
+PARTS = ("items", "codes", "meta", "collection", "pictures", "tags", "classes", "vectors")  # endings of tables
 LONGEST = 62 - max(map(len, PARTS))  # of a name; PostgreSQL cuts names of tables at 63
 STATEMENTS = 1024  # that are kept ready
 PART = 16  # bits of a code that have an index of their own
