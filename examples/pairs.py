@@ -2,7 +2,7 @@
 
 Nobody says what the classes are. Simulated visitors look at a picture and are shown others; they click what is of the
 same digit, and err now and then. Those judgements are all that the codes are learned from. What is found is compared
-with codes that nobody taught, among rows that nobody has seen.
+with codes that nobody taught, among rows that nobody has seen. A few judgements are worse than none.
 
     python examples/pairs.py [--judgements 20000] [--errors 0.05] [--bits 16]
 """
@@ -44,10 +44,11 @@ def main(arguments=None):
     print(f"{len(X):,} rows; {given.judgements:,} judgements, of {possible:,} pairs, {given.errors:.0%} of them wrong")
     print(f"{'learned from':28}   mAP of {len(data.test.X)} rows never seen   seconds")
     judged = clicks(y, given.judgements, given.errors, rng)
-    few = Pairs(*(part[: len(part) // 4] for part in judged))
+    tenth, quarter = (Pairs(*(part[: len(part) // share] for part in judged)) for share in (10, 4))
     for name, hasher, lesson in (
         ("nothing (ITQ)", ITQ(given.bits, random_state=0), None),
-        (f"{len(few.i):,} judgements", GPHasher(given.bits, n_inducing=300, random_state=0), few),
+        (f"{len(tenth.i):,} judgements", GPHasher(given.bits, n_inducing=300, random_state=0), tenth),
+        (f"{len(quarter.i):,} judgements", GPHasher(given.bits, n_inducing=300, random_state=0), quarter),
         (f"{len(judged.i):,} judgements", GPHasher(given.bits, n_inducing=300, random_state=0), judged),
         ("all labels", GPHasher(given.bits, n_inducing=300, random_state=0), y),
     ):

@@ -30,7 +30,7 @@ def oracle(collection, query, k, *, radius=None, label=None, expected=False):
         i for i in range(len(ids)) if (radius is None or hamming[i] <= radius) and (label is None or label in labels[i])
     ]
     # Expected distances of equal codes are equal, but sums of floats may differ in the last place.
-    kept.sort(key=lambda i: (round(distances[i], 9), ids[i]))
+    kept.sort(key=lambda i: (round(distances[i], 11), ids[i]))
     return [(int(ids[i]), pytest.approx(distances[i])) for i in kept[:k]]
 
 
@@ -119,11 +119,15 @@ def test_a_list_is_cut_where_it_is_not_probable_enough(collection):
 
 
 def test_rows_and_several_queries(collection):
+    def told(found):
+        """Several rows at once are encoded in another order of sums, which the last digits of a probability show."""
+        return [[hit._replace(probability=round(hit.probability, 5)) for hit in hits] for hits in found]
+
     queries = [collection.query(features=row) for row in SOURCE.X[:3]]
-    wanted = [collection.search(query, 5) for query in queries]
-    assert collection.search(queries, 5) == collection.search(SOURCE.X[:3], 5) == wanted
-    assert collection.search(SOURCE.X[0], 5) == wanted[0]
-    assert collection.search(SOURCE.X[:3].tolist(), 5) == wanted
+    wanted = told([collection.search(query, 5) for query in queries])
+    assert told(collection.search(queries, 5)) == told(collection.search(SOURCE.X[:3], 5)) == wanted
+    assert told([collection.search(SOURCE.X[0], 5)]) == wanted[:1]
+    assert told(collection.search(SOURCE.X[:3].tolist(), 5)) == wanted
     found = collection.search(SOURCE.X[:3], 5, ranking="expected")
     for hits, query in zip(found, queries, strict=True):
         alone = collection.search(query, 5, ranking="expected")

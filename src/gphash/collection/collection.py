@@ -2,14 +2,13 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gphash.arrays import Floats
 from gphash.collection import adding, arguments, asking, building, columns, conditions, reranking, showing
-from gphash.collection.duplicates import Duplicates
 from gphash.collection.nearest import cut, judged
 from gphash.collection.records import Bucket, Hit, Item, Picture, Query, is_relevant
 from gphash.collection.rows import Key, Layout
@@ -21,6 +20,9 @@ from gphash.data.descriptors import encoders
 from gphash.data.descriptors.descriptor import PICTURES, Descriptor
 from gphash.functions.model import Model
 from gphash.index.rankings import RANKINGS, Ranking
+
+if TYPE_CHECKING:
+    from gphash.collection.duplicates import Duplicates
 
 T = TypeVar("T")
 
@@ -372,12 +374,14 @@ class Collection:
 
     def duplicates(
         self, radius: int | None = None, *, min_probability: float | None = None, min_cosine: float | None = None
-    ) -> Duplicates:
+    ) -> "Duplicates":
         """Items that are near each other, as `clusters()` of keys, or as `pairs()`.
 
         They are if their codes differ in at most `radius` bits, if they are similar with at least this probability by
         their codes, and if the vectors that the collection keeps have at least this cosine; whatever is given counts.
         """
+        from gphash.collection.duplicates import Duplicates  # compiled, which a search need not wait for
+
         self._store.refresh()
         return Duplicates(self._store, radius, min_probability, min_cosine)
 

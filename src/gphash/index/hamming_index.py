@@ -2,17 +2,20 @@
 
 import os
 import threading
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gphash.index import buckets as bucketing
-from gphash.index import checks, contents, joining, search, storage
+from gphash.index import checks, contents, search, storage
 from gphash.index.backends import Ball, Index, Neighbours, Stats
 from gphash.index.buckets import Buckets
 from gphash.index.contents import Allowed, Contents, Filter, Part
 from gphash.index.rankings import Ranking
+
+if TYPE_CHECKING:
+    from gphash.index.joining import CodePairs
 
 
 class NearPairs(NamedTuple):
@@ -135,6 +138,8 @@ class HammingIndex(Index):
 
     def pairs(self, radius: int = 0) -> NearPairs:
         """All pairs of items whose codes differ in at most `radius` bits; a ValueError if they are too many to list."""
+        from gphash.index import joining  # compiled, which a search need not wait for
+
         whole, near = self._near(radius)
         if joining.count_items(near, whole) > joining.MOST:
             raise joining.TooManyPairsError("items")
@@ -148,10 +153,14 @@ class HammingIndex(Index):
 
     def clusters(self, radius: int = 0) -> list[NDArray[np.int64]]:
         """Ids of items that are connected by such pairs, ascending; the largest cluster first, then by the first id."""
+        from gphash.index import joining
+
         whole, near = self._near(radius)
         return joining.clusters(near, whole)
 
-    def _near(self, radius: int) -> tuple[Buckets, joining.CodePairs]:
+    def _near(self, radius: int) -> "tuple[Buckets, CodePairs]":
+        from gphash.index import joining
+
         whole, reach = self.contents.whole(), min(checks.whole("radius", radius, 0), self.n_bits)
         return whole, joining.near(bucketing.to_packed(whole.codes, self.n_bits), self.n_bits, reach)
 
