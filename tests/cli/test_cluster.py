@@ -128,11 +128,12 @@ def test_people_are_told_what_was_written(trained, cluster, tmp_path):
 
 def test_search_by_key_radius_and_expected_distance(indexed):
     index = HammingIndex.build(load(indexed / "near.gph").encode(X.astype(np.float32)), n_bits=8)
-    (found,) = told("search", "blocks.gphash", "key:7", "-k", 5, cwd=indexed)["results"]
+    (found,) = told("search", "blocks.gphash", "key:7", "-k", 5, "--ranking", "hamming", cwd=indexed)["results"]
     ids, _ = index.search(index.codes_of([7]), 6)
     assert [one["key"] for one in found["neighbours"]] == [int(one) for one in ids[0] if one != 7][:5]
     assert found["neighbours"][0]["bits"] == found["query"]["bits"]
-    near = told("search", "blocks.gphash", "rows.npy", "-k", 2000, "--radius", 3, cwd=indexed)["results"][0]
+    near = told("search", "blocks.gphash", "rows.npy", "-k", 2000, "--radius", 3, "--ranking", "hamming", cwd=indexed)
+    near = near["results"][0]
     ball = index.within(load(indexed / "near.gph").encode(X[:1].astype(np.float32)), 3)
     assert [one["key"] for one in near["neighbours"]] == ball.ids.tolist()
     assert [one["distance"] for one in near["neighbours"]] == ball.distances.tolist()

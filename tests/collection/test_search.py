@@ -104,18 +104,41 @@ def test_a_list_is_cut_where_it_is_not_probable_enough(collection):
     found = collection.search(query, 300, ranking="similarity")
     likely = collection.search(query, 300, ranking="similarity", min_probability=0.5)
     assert likely == [hit for hit in found if hit.probability >= 0.5] != found
+    trust = collection.model.trust_
     for promised in (0.3, 0.8):
         kept = collection.search(query, 300, ranking="similarity", precision=promised)
         assert kept == found[: len(kept)]
-        assert np.mean([hit.probability for hit in kept]) >= promised
-        assert np.mean([hit.probability for hit in found[: len(kept) + 1]]) < promised
+        assert kept.complete
+        level = trust.cut("precision", promised)
+        assert np.mean([hit.probability for hit in kept]) >= level
+        assert np.mean([hit.probability for hit in found[: len(kept) + 1]]) < level
+    kept = collection.search(query, 300, recall=0.95)
+    least = trust.cut("recall", 0.95) * found[0].probability
+    assert kept == [hit for hit in found if hit.probability >= least]
+    assert kept.complete == (len(kept) < 300)
+    assert not collection.search(query, 1, recall=0.95).complete
     unlikely = [hit for hit in found if hit.probability < 0.1]
-    assert cut(unlikely, None, 0.5) == []
-    for wrong in (2, -0.1, np.nan, True, "half"):
-        with pytest.raises(ValueError, match=r"precision=.*; give a number from 0 to 1"):
-            collection.search(query, ranking="similarity", precision=wrong)
-    with pytest.raises(ValueError, match=r"precision=0\.9, but ranking='hamming'; give ranking='similarity'"):
-        collection.search(query, precision=0.9)
+    assert cut(trust, query, unlikely, None, 0.5, None) == []
+    for name in ("precision", "recall"):
+        for wrong in (2, -0.1, 0, 1, np.nan, True, "half"):
+            with pytest.raises(ValueError, match=rf"{name}=.*; give a number between 0 and 1, such as 0\.9"):
+                collection.search(query, **{name: wrong})
+        with pytest.raises(ValueError, match=rf"{name}=0\.9, but ranking='hamming'; give ranking='similarity'"):
+            collection.search(query, ranking="hamming", **{name: 0.9})
+    with pytest.raises(ValueError, match=r"precision=0\.9 and recall=0\.8; give one of them"):
+        collection.search(query, precision=0.9, recall=0.8)
+
+
+def test_a_strange_query_finds_nothing_similar(collection):
+    """Of digits, the familiar ones are most; noise is none of them, and the nearest items come all the same."""
+    told = [collection.search(row, 5).nothing_similar for row in SOURCE.X]
+    assert np.mean(told) < 0.1
+    noise = np.random.default_rng(0).integers(0, 17, (20, 64)).astype(np.float32)
+    strange = collection.search(noise, 5)
+    assert np.mean([hits.nothing_similar for hits in strange]) > 0.5
+    assert {len(hits) for hits in strange} == {5}
+    assert collection.query(features=noise[0]).familiarity < collection.query(features=SOURCE.X[17]).familiarity
+    assert collection.search(collection.query(code="0" * 8), 3).nothing_similar is not None
 
 
 def test_rows_and_several_queries(collection):

@@ -128,15 +128,15 @@ def test_the_metadata_name_model_and_classes(tmp_path):
     assert told["gphash_bits"] == "8"
     assert json.loads(told["gphash_classes"]) == hasher.classes_.tolist()
     hasher.save(tmp_path / "model.gph")
-    assert exporting.class_names(models.load(tmp_path / "model.gph")) == hasher.classes_.tolist()
+    assert models.load(tmp_path / "model.gph").class_names == hasher.classes_.tolist()
 
 
 def test_tags_are_named_by_their_columns(tmp_path):
     hasher = GPHasher(**digits.QUICK).fit(digits.X[TRAIN], digits.tags[TRAIN])
     hasher.save(tmp_path / "model.gph")
-    assert exporting.class_names(models.load(tmp_path / "model.gph")) == ["0", "1", "2"]
+    assert models.load(tmp_path / "model.gph").class_names == ["0", "1", "2"]
     hasher.save(tmp_path / "model.gph", {"classes": ["even", "large", "round"]})
-    assert exporting.class_names(models.load(tmp_path / "model.gph")) == ["even", "large", "round"]
+    assert models.load(tmp_path / "model.gph").class_names == ["even", "large", "round"]
 
 
 def test_what_differs_is_not_written(hasher, tmp_path, monkeypatch):

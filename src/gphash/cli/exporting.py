@@ -51,7 +51,7 @@ def export(
     target = outputs.file(path or Path(f"{model.stem}.onnx"), "graph", model, behind, sample)
     encoder = _encoder(behind, output=encoder_output, pooling=pooling, normalize=normalize, sample=sample)
     began, learned = time.perf_counter(), models.load(model)
-    names = exporting.class_names(learned)
+    names = learned.class_names
     mark = learned.fingerprint
     found = exporting.export(learned.function, target, mark, names, codes_only=codes_only, behind=encoder)
     told: dict[str, Any] = {"file": target, "bytes": target.stat().st_size, "fingerprint": mark, **found._asdict()}

@@ -119,11 +119,12 @@ def complete_data(incomplete: str) -> Iterator[str]:
     yield from (path + (os.sep if os.path.isdir(path) else "") for path in sorted(glob(f"{incomplete}*")))
 
 
-def _known_ranking(name: str) -> str:
+def _known_ranking(name: str | None) -> str | None:
     from gphash.index.rankings import RANKINGS
 
     with app.usage():
-        RANKINGS.find(name)
+        if name is not None:
+            RANKINGS.find(name)
     return name
 
 
@@ -272,8 +273,8 @@ COLUMNS: dict[str, Any] = {
 CLUSTER = f"Address of a Dask scheduler to work on its cluster; DATA is {BLOCKS} that all workers can read."
 SET = "A parameter of the method, such as n_inducing=300 or kernel=matern-3/2; repeatable."
 RANKING = (
-    "hamming counts differing bits; expected weighs each by how sure the model is of the query's bit; similarity has "
-    "the most probably similar first."
+    "similarity has the most probably similar first; expected weighs each differing bit by how sure the model is of "
+    "it; hamming counts them. If not given, similarity if the model knows classes or tags, else hamming."
 )
 PLACE = "A collection: a folder, as gphash index writes it, or postgresql://USER@HOST/DATABASE?collection=NAME."
 DESCRIBE = (
@@ -304,5 +305,5 @@ Set = Annotated[list[str] | None, Option("--set", metavar="NAME=VALUE", help=SET
 Seed = Annotated[int, whole("--seed", least=0, most=2**32 - 1, help="Seed of everything random.")]
 Threads = Annotated[int, whole("--threads", least=-1, callback=_not_zero, help=THREADS)]
 K = Annotated[int, whole("-k", help="How many neighbours.")]
-Ranking = Annotated[str, Option(callback=_known_ranking, help=RANKING)]
+Ranking = Annotated[str | None, Option(metavar="NAME", callback=_known_ranking, help=RANKING)]
 Radius = Annotated[int | None, whole("--radius", least=0, help="Only items within this Hamming distance.")]

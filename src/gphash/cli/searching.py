@@ -13,7 +13,7 @@ from gphash.data.headers import UNSAID, Roles
 
 if TYPE_CHECKING:
     from gphash.collection.collection import Collection
-    from gphash.collection.records import Hit, Query
+    from gphash.collection.records import Hits, Query
 
 DRAWINGS = (".png", ".svg", ".pdf")
 DRAWN = 512  # pixels of the longer side that a drawn picture keeps at least
@@ -32,7 +32,10 @@ RERANK = (
     "Take this many candidates by their codes, and order them by the cosine of their vectors; for a collection made "
     "with gphash index --vectors. gphash evaluate --recall says how many."
 )
-PRECISION = "With --ranking similarity: of the -k items, only as many as are similar with this probability in the mean."
+PRECISION = "Of the -k items, only as many that at least this share of them is similar, in the mean over queries."
+RECALL = (
+    "Of the -k items, only as many that at least this share of all similar ones is found, in the mean over queries."
+)
 CODES = "A file .npy, or .npz with probabilities; DATA-codes.npy if not given. For blocks a folder, DATA-codes."
 
 
@@ -128,10 +131,11 @@ def search(
     query: Annotated[str | None, Argument(metavar="QUERY", help=QUERY)] = None,
     text: Annotated[str | None, Option("--text", metavar="TEXT", help=TEXT)] = None,
     k: K = 10,
-    ranking: Ranking = "hamming",
+    ranking: Ranking = None,
     radius: Radius = None,
     min_probability: Annotated[float | None, Option(help=MIN_PROBABILITY)] = None,
     precision: Annotated[float | None, Option(help=PRECISION)] = None,
+    recall: Annotated[float | None, Option(help=RECALL)] = None,
     rerank: Annotated[int | None, options.whole("--rerank", help=RERANK)] = None,
     label: Annotated[str | None, Option("--label", help="Only items with this label or tag.")] = None,
     where: Annotated[str | None, Option(metavar="CONDITION", help=WHERE)] = None,
@@ -153,12 +157,14 @@ def search(
             raise BadParameter("--show draws pictures; leave it out with --text.")
         _check_sheet(show, query)
         outputs.file(show, "drawing", query, option="--show")
+    from gphash.collection import arguments
     from gphash.collection.collection import Collection
 
     how: dict[str, Any] = {"where": where, "params": params or [], "label": label}
-    how |= {"min_probability": min_probability, "precision": precision, "rerank": rerank}
+    how |= {"min_probability": min_probability, "precision": precision, "recall": recall, "rerank": rerank}
     with Collection.open(path, pictures=pictures) as collection:
         options.place_encoder(encoder, collection.descriptor, options.hidden(path))
+        ranking = arguments.ranking_of(ranking, collection.model)
         asked = dict(_queries(collection, query, seed) if query is not None else [_by_text(collection, str(text))])
         found = collection.search([*asked.values()], k, ranking=ranking, radius=radius, **how)
         pairs = zip(asked.items(), found, strict=True)
@@ -193,15 +199,16 @@ def _by_text(collection: "Collection", text: str) -> "tuple[str, Query]":
     return text if len(text) <= ABOUT else f"{text[:ABOUT]}…", collection.query(text=text)
 
 
-def _record(name: str, query: "Query", hits: "list[Hit]", n_bits: int) -> dict[str, Any]:
+def _record(name: str, query: "Query", hits: "Hits", n_bits: int) -> dict[str, Any]:
     """What was found for a query, nearest first; precision is over those where it is known whether they are right."""
     from gphash.collection.records import bits_of
 
     (bits,) = bits_of(query.code[None], n_bits)
     asked: dict[str, Any] = {"name": name, "key": query.key, "labels": query.labels, "bits": bits}
     judged = [hit.relevant for hit in hits if hit.relevant is not None]
-    told: dict[str, Any] = {"query": asked | {"probabilities": query.probabilities}}
+    told: dict[str, Any] = {"query": asked | {"probabilities": query.probabilities, "familiarity": query.familiarity}}
     told |= {"neighbours": [hit._asdict() for hit in hits], "judged": len(judged)}
+    told |= {"nothing_similar": hits.nothing_similar, "complete": hits.complete}
     return told | {"precision": sum(judged) / len(judged) if judged else None}
 
 
@@ -230,11 +237,15 @@ def _tell(results: list[dict[str, Any]], ranking: str, metric: str | None) -> bo
         ]
         titles, *texts = zip(*filled, strict=True)
         shown.table(titles, texts, left)
+        if found["nothing_similar"]:
+            shown.say("nothing similar here; these are the nearest." if neighbours else "nothing similar here.")
+        if not found["complete"]:
+            shown.remark("the list ends at -k before the promise does; give a larger -k.")
         if judged:
             rest = f"; {len(neighbours) - judged} without a label" if len(neighbours) > judged else ""
             right = round(found["precision"] * judged)
             shown.say(f"precision {found['precision']:.2f}: {right} of {judged}{rest}")
-        elif not neighbours:
+        elif not neighbours and not found["nothing_similar"]:
             shown.say("nothing was found; give a larger --radius, a weaker condition, or less --precision.")
         shown.say("")
     return True

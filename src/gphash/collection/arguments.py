@@ -24,20 +24,25 @@ def whole(name: str, value: Any, least: int | None = None) -> int:
     return int(value)
 
 
-def check_promise(min_probability: Any, precision: Any, ranking: str, model: Model) -> None:
+def check_promise(min_probability: Any, precision: Any, recall: Any, ranking: str, model: Model) -> None:
     """Refuse what is no probability, or what the model or the ranking cannot promise."""
-    for name, given in (("min_probability", min_probability), ("precision", precision)):
+    for name, given in (("min_probability", min_probability), ("precision", precision), ("recall", recall)):
         if given is None:
             continue
-        if isinstance(given, bool) or not isinstance(given, int | float | np.floating) or not 0 <= given <= 1:
+        number = isinstance(given, int | float | np.floating) and not isinstance(given, bool)
+        if name == "min_probability" and not (number and 0 <= given <= 1):
             raise ValueError(f"{name}={given!r}; give a number from 0 to 1.")
-        if model.reader_ is None:
+        if name != "min_probability" and not (number and 0 < given < 1):
+            raise ValueError(f"{name}={given!r}; give a number between 0 and 1, such as 0.9.")
+        if model.trust_ is None:
             raise ValueError(f"{name}={given!r}, but {NO_CLASSES}; leave it out.")
-    if precision is not None and ranking != "similarity":
-        raise ValueError(f"precision={precision!r}, but ranking={ranking!r}; give ranking='similarity'.")
+        if name != "min_probability" and ranking != "similarity":
+            raise ValueError(f"{name}={given!r}, but ranking={ranking!r}; give ranking='similarity'.")
+    if precision is not None and recall is not None:
+        raise ValueError(f"precision={precision!r} and recall={recall!r}; give one of them.")
 
 
-def check_rerank(rerank: Any, k: int, precision: Any, layout: Layout) -> int | None:
+def check_rerank(rerank: Any, k: int, promised: bool, layout: Layout) -> int | None:
     """How many candidates are ordered by their vectors; None if they are not."""
     if rerank is None:
         return None
@@ -45,8 +50,8 @@ def check_rerank(rerank: Any, k: int, precision: Any, layout: Layout) -> int | N
         raise ValueError(f"rerank={rerank}, but k={k}; give at least as many candidates as are to be found.")
     if layout.vectors is None:
         raise ValueError(f"rerank={rerank}, but the collection was {NO_VECTORS}.")
-    if precision is not None:
-        raise ValueError(f"rerank={rerank}, but precision={precision!r} needs the order of P(similar); leave one out.")
+    if promised:
+        raise ValueError(f"rerank={rerank}, but precision and recall need the order of P(similar); leave one out.")
     return int(rerank)
 
 
@@ -95,11 +100,24 @@ def queries(given: Any, ranking: str, collection: Any) -> list[Query]:
     rows = model.check_rows(given if np.ndim(given) == 2 else np.asarray(given)[None], "query")
     if needs == "probabilities" and not model.has_probabilities:
         raise ValueError(f"ranking={ranking!r}, but {model.method} has no probabilities; give 'hamming'.")
-    chances = model.bit_probabilities(rows) if needs == "probabilities" else [None] * len(rows)
-    classes = [None] * len(rows) if model.reader_ is None else model.class_probabilities(rows)
-    parts = zip(model.encode(rows), chances, classes, strict=True)
-    found = [Query(code, chance, classes=known) for code, chance, known in parts]
-    return [query._replace(features=row) for query, row in zip(found, rows, strict=True)]
+    return looked(rows, model)
+
+
+def looked(rows: NDArray[Any], model: Model) -> list[Query]:
+    """Queries of rows [n, d], with all that the model knows of them."""
+    seen = model.look(rows)
+    found = [Query(code, None, features=row) for code, row in zip(seen.packed, rows, strict=True)]
+    for name, values in (("probabilities", seen.chances), ("classes", seen.classes), ("familiarity", seen.familiarity)):
+        if values is not None:
+            found = [query._replace(**{name: value}) for query, value in zip(found, values, strict=True)]
+    return found
+
+
+def ranking_of(given: str | None, model: Model) -> str:
+    """The ranking that was given; if none was, the best that the model allows."""
+    if given is not None:
+        return given
+    return "hamming" if model.reader_ is None else "similarity"
 
 
 def check_ranking(ranking: str, query: Query, model: Model, hidden_folder: Path | None) -> None:

@@ -45,12 +45,9 @@ def described(descriptor: Descriptor | None, subject: str, given: Any, max_pixel
 
 def from_row(rows: NDArray[Any], model: Model, certainty: bool) -> Query:
     """The query of one row, [1, d]."""
-    query = Query(model.encode(rows)[0], None, model=model.fingerprint, features=rows[0])
     if not certainty:
-        return query
-    chances = model.bit_probabilities(rows)[0] if model.has_probabilities else None
-    classes = None if model.reader_ is None else model.class_probabilities(rows)[0]
-    return query._replace(probabilities=chances, classes=classes)
+        return Query(model.encode(rows)[0], None, model=model.fingerprint, features=rows[0])
+    return arguments.looked(rows, model)[0]._replace(model=model.fingerprint)
 
 
 def from_item(row: Row, model: Model, descriptor: Descriptor | None, shown: Shown, certainty: bool) -> Query:
@@ -63,7 +60,8 @@ def from_item(row: Row, model: Model, descriptor: Descriptor | None, shown: Show
         return query
     with contextlib.suppress(MissingEncoderError):
         seen = from_row(model.check_rows(descriptor.describe(thing)[None]), model, True)
-        query = query._replace(probabilities=seen.probabilities, classes=seen.classes)
+        told = {name: getattr(seen, name) for name in ("probabilities", "classes", "familiarity")}
+        query = query._replace(**told)
     return query
 
 

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from gphash.arrays import Floats
 from gphash.collection import adding, arguments, asking, building, columns, conditions, reranking, showing
 from gphash.collection.nearest import cut, judged
-from gphash.collection.records import Bucket, Hit, Item, Picture, Query, is_relevant
+from gphash.collection.records import Bucket, Hit, Hits, Item, Picture, Query, is_relevant
 from gphash.collection.rows import Key, Layout
 from gphash.collection.stores import Location, Store, open_store
 from gphash.collection.vectors import VectorKind
@@ -273,10 +273,11 @@ class Collection:
         where: str | None = None,
         params: Sequence[Any] = (),
         label: str | None = None,
-        ranking: str = "hamming",
+        ranking: str | None = None,
         radius: int | None = None,
         min_probability: float | None = None,
         precision: float | None = None,
+        recall: float | None = None,
         rerank: int | None = None,
     ) -> Any:
         """The k nearest items, ordered by distance, or by how probably they are similar.
@@ -284,44 +285,43 @@ class Collection:
         Parameters
         ----------
         query
-            What `query` gave, or one row [d]; or several queries, or rows [n, d], and then the answer has a list for
-            each. An item that is the query is left out.
+            What `query` gave, or a row [d]; or several queries, or rows [n, d]. An item that is the query is left out.
         k
             How many at most.
         where, params
-            A condition on the columns of items, such as "price < ? and label = ?", and a value for every ? in it. Only
-            items for which it holds are found.
+            Only items for which a condition holds, such as "price < ? and label = ?", and a value for every ? in it.
         label
             Only items with this label or tag.
         ranking
-            One of `RANKINGS`: "hamming"; "expected" for a query with probabilities; or "similarity", the most
-            probably similar first, for a model of classes or tags.
+            One of `RANKINGS`: "similarity", the most probably similar first, for a model of classes or tags; "expected"
+            for a query with probabilities; or "hamming". If None, the first if the model allows it, else the last.
         radius
             Only items whose codes differ from the query's in at most so many bits.
         min_probability
             Of the items found, only those that are similar with at least this probability.
-        precision
-            With ranking="similarity": only as many items as are similar with this probability in the mean, if any.
+        precision, recall
+            Only as many items that in the mean this share of them is similar, or this share of what is similar found.
         rerank
             Order so many candidates of the ranking by their vectors' cosine, if the collection was made with `vectors`.
 
         Returns
         -------
-        list of Hit, or such a list for each of several queries or rows
+        Hits, which is a list of Hit, or such a list for each of several queries or rows
         """
         self._store.refresh()  # another model may have made it anew
         k, radius = arguments.whole("k", k, 1), None if radius is None else arguments.whole("radius", radius, 0)
-        arguments.check_promise(min_probability, precision, ranking, self.model)
-        rerank = arguments.check_rerank(rerank, k, precision, self.layout)
+        by, cuts = arguments.ranking_of(ranking, self.model), (min_probability, precision, recall)
+        arguments.check_promise(*cuts, by, self.model)
+        rerank = arguments.check_rerank(rerank, k, cuts[1:] != (None, None), self.layout)
         if label is not None:
             arguments.check_label(label, self.classes)
         condition, (asked, one) = arguments.condition(where, params, self.layout), arguments.asked(query)
 
-        def read() -> list[list[Hit]]:
+        def read() -> list[Hits]:
             # Encoded here: the collection may have been made anew, with another model.
-            queries = arguments.queries(asked, ranking, self)
-            found = self._find(queries, k, condition, label, RANKINGS[ranking].of(self.model), radius, rerank)
-            return [cut(hits, min_probability, precision) for hits in found]
+            queries = arguments.queries(asked, by, self)
+            found = self._find(queries, k, condition, label, RANKINGS[by].of(self.model), radius, rerank)
+            return [cut(self.model.trust_, *both, *cuts) for both in zip(queries, found, strict=True)]
 
         found = self._store.steady(read)
         return found[0] if one else found

@@ -49,7 +49,7 @@ class Duplicates:
         if radius is None and min_probability is None:
             raise ValueError("radius=None and min_probability=None; give one of them, or both.")
         self._radius = None if radius is None else arguments.whole("radius", radius, 0)
-        arguments.check_promise(min_probability, None, "hamming", store.model)
+        arguments.check_promise(min_probability, None, None, "hamming", store.model)
         arguments.check_cosine(min_cosine, store.items.layout)
         self._store, self._chance, self._cosine = store, min_probability, min_cosine
 

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from gphash.codes.reading import CodeReader
-from gphash.collection.records import Hit, Query, code_of
+from gphash.codes.trust import Trust
+from gphash.collection.records import Hit, Hits, Query, code_of
 from gphash.index.backends import Index
 from gphash.index.rankings import HAMMING, Ranking, Similar
 
@@ -66,13 +67,27 @@ def judged(reader: CodeReader | None, query: Query, hits: list[Hit], by: Ranking
     return hits
 
 
-def cut(hits: list[Hit], min_probability: float | None, precision: float | None) -> list[Hit]:
-    """Those hits that are probable enough, and of these as many as are so probable in the mean."""
-    chances = [hit.probability or 0.0 for hit in hits]
+def cut(
+    trust: Trust | None,
+    query: Query,
+    hits: list[Hit],
+    min_probability: float | None,
+    precision: float | None,
+    recall: float | None,
+) -> Hits:
+    """Those hits that are probable enough, and of these as many as keep a promise."""
+    chances, found = [hit.probability or 0.0 for hit in hits], Hits(hits)
+    if trust is not None:
+        found.nothing_similar = trust.nothing(query.familiarity, max(chances, default=None))
     if min_probability is not None:
-        hits = [hit for hit, chance in zip(hits, chances, strict=True) if chance >= min_probability]
-    if precision is not None:
+        found[:] = [hit for hit, chance in zip(hits, chances, strict=True) if chance >= min_probability]
+    n = len(found)
+    if precision is not None and trust is not None:
         # The most probable ones come first, so that the mean never rises.
-        means = np.cumsum(chances[: len(hits)]) / np.arange(1, len(hits) + 1)
-        hits = hits[: int((means >= precision).sum())]
-    return hits
+        means = np.cumsum(chances[:n]) / np.arange(1, n + 1)
+        n = int((means >= trust.cut("precision", precision)).sum())
+    if recall is not None and trust is not None:
+        n = int((np.array(chances[:n]) >= trust.cut("recall", recall) * max(chances, default=0.0)).sum())
+    found.complete = (precision is None and recall is None) or n < len(hits)
+    del found[n:]
+    return found

@@ -25,7 +25,8 @@ class Query(NamedTuple):
     The code is packed, uint8 [bytes]; probabilities are P(bit = 1), float64 [m]; labels are names of its class or
     tags; the key is that of the item that is the query; the model is the fingerprint of what made the code; classes are
     P(class) or P(tag), float64 [c], if they are known from more than the code; features are its row, [d], or that of
-    the item as the collection keeps it, by which candidates can be ordered.
+    the item as the collection keeps it, by which candidates can be ordered; familiarity says how much it resembles
+    what the model was trained on, see `GPHasher.familiarity`.
     """
 
     code: NDArray[np.uint8]
@@ -35,6 +36,7 @@ class Query(NamedTuple):
     model: str | None = None
     classes: Floats | None = None
     features: Floats | None = None
+    familiarity: float | None = None
 
     def believed(self, reader: CodeReader) -> Floats:
         """P(class) or P(tag), [c]; of a code alone, what that says."""
@@ -68,6 +70,21 @@ class Hit(NamedTuple):
     relevant: bool | None
     probability: float | None = None
     score: float | None = None
+
+
+class Hits(list[Hit]):
+    """The items that were found for a query, the best first: a list, and what can be said of all.
+
+    nothing_similar
+        Whether nothing here is similar: the query resembles nothing that the model was trained on, or even the most
+        probable item is less probable than such items usually are. Of queries like the training rows, in a collection
+        like them, that is said wrongly of at most 5 %. None if the model cannot tell.
+    complete
+        Whether the list ends where a promise says; False if it ends sooner, as k items were found.
+    """
+
+    nothing_similar: bool | None = None
+    complete: bool = True
 
 
 class Bucket(NamedTuple):

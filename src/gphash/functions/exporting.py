@@ -84,20 +84,6 @@ def export(
     return found
 
 
-def class_names(model: models.Model) -> list[str] | None:
-    """What the classes or tags of a model are called, in the order of their probabilities; None if it does not say."""
-    if model.reader_ is None:
-        return None
-    learned, origin = (
-        found if isinstance(found := model.remarks.get(name), dict) else {} for name in ("learned", "origin")
-    )
-    names, tags, columns = learned.get("class_names_"), learned.get("tags_"), origin.get("classes") or []
-    if names is None and isinstance(tags, list):
-        is_named = isinstance(columns, list) and all(isinstance(tag, int) and 0 <= tag < len(columns) for tag in tags)
-        names = [columns[tag] for tag in tags] if is_named else tags
-    return [*map(str, names)] if isinstance(names, list) and len(names) == model.reader_.n_classes else None
-
-
 def check_replaceable(path: str | os.PathLike[str]) -> None:
     """Refuse to write over anything but a graph of gphash, or an empty file."""
     files.check_replaceable(path, "ONNX graph of gphash", onnx_graph.is_ours)

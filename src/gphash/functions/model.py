@@ -59,6 +59,15 @@ FORMS: Registry[Any] = Registry(
 """Classes of hash functions by the names that files have for them."""
 
 
+class Looked(NamedTuple):
+    """What is known of rows; None is what the method does not know."""
+
+    packed: NDArray[np.uint8]  # codes, [n, ⌈m/8⌉]
+    chances: Floats | None = None  # P(bit = 1), [n, m]
+    classes: Floats | None = None  # P(class) or P(tag), [n, c]
+    familiarity: Floats | None = None  # see `codes.trust`, [n]
+
+
 class Model(NamedTuple):
     """What a model file holds."""
 
@@ -121,13 +130,27 @@ class Model(NamedTuple):
         trust: Trust | None = getattr(self.function, "trust", None)
         return trust
 
-    def class_probabilities(self, X: ArrayLike) -> Floats:
-        """P(class), or P(tag), of rows [n, d], [n, c]."""
-        function: Any = self.function
+    @property
+    def class_names(self) -> list[str] | None:
+        """What its classes or tags are called, in the order of their probabilities; None if it does not say."""
         if self.reader_ is None:
-            raise ValueError(f"the model's method, {self.method}, gives no probabilities of classes.")
-        chances: Floats = function.classes(self.check_rows(X), self.n_jobs)
-        return chances
+            return None
+        learned, origin = (
+            found if isinstance(found := self.remarks.get(name), dict) else {} for name in ("learned", "origin")
+        )
+        names, tags, columns = learned.get("class_names_"), learned.get("tags_"), origin.get("classes") or []
+        if names is None and isinstance(tags, list):
+            named = isinstance(columns, list) and all(isinstance(tag, int) and 0 <= tag < len(columns) for tag in tags)
+            names = [columns[tag] for tag in tags] if named else tags
+        return [*map(str, names)] if isinstance(names, list) and len(names) == self.reader_.n_classes else None
+
+    def look(self, X: ArrayLike) -> "Looked":
+        """All that is known of rows [n, d], from one look at them."""
+        rows, function = self.check_rows(X), self.function
+        if self.trust_ is None:
+            return Looked(self.encode(rows), self.bit_probabilities(rows) if self.has_probabilities else None)
+        seen = function.look(rows, self.n_jobs)  # type: ignore[attr-defined]
+        return Looked(packing.pack(seen.margins >= 0), seen.chances, seen.classes, seen.familiarity)
 
     def check_rows(self, X: ArrayLike | None, name: str = "X") -> Floats:
         """Rows [n, d] as the function takes them; an error calls them by `name`."""

@@ -13,9 +13,9 @@ from pydantic import create_model
 from pydantic_core import to_json
 
 from gphash.arrays import Floats
-from gphash.collection import columns, showing
+from gphash.collection import arguments, columns, nearest, showing
 from gphash.collection.collection import Collection
-from gphash.collection.records import Hit, Item, Picture, Query, UnknownItemError, bits_of
+from gphash.collection.records import Hit, Hits, Item, Picture, Query, UnknownItemError, bits_of
 from gphash.collection.rows import SAID, Key, KnownKeyError, Row, Value
 from gphash.container import FormatError
 from gphash.data import pictures
@@ -26,6 +26,8 @@ from gphash.server.failures import Refusal, wrong
 from gphash.server.questions import EncodeForm, EncodeJson, ItemForm, ItemJson, RankingName, SearchForm, SearchJson
 from gphash.server.settings import ServiceSettings
 
+WANTED = 0.9  # precision
+MOST_CLASSES = 5  # of a query that are told
 DIGITS = 4  # of probabilities and expected distances
 SPOKEN = ("label", "title", "text", "link")  # what a request says of a new item, beside its key and its tags
 
@@ -58,6 +60,7 @@ StateAnswer = _answer("StateAnswer", "How the service is.", status=str)
 CodesAnswer = _answer(
     "CodesAnswer", "Codes of rows.", codes=list[str], bits=list[str], probabilities=list[list[float]] | None
 )
+ClassAnswer: Any = _answer("ClassAnswer", "A class or tag, and how probable it is.", label=str, probability=float)
 QueryAnswer = _answer(
     "QueryAnswer",
     "What was searched for: an item, or something given, which has no key.",
@@ -67,14 +70,20 @@ QueryAnswer = _answer(
     probabilities=list[float] | None,
     has_picture=bool,
     values=dict[str, Value],
+    familiarity=float | None,
+    classes=list[ClassAnswer] | None,
 )
 SearchAnswer = _answer(
     "SearchAnswer",
     "The result of a search. `ties` are all items at the distance of the last hit, also those beyond k, if they were "
-    "asked for; they are counted up to the largest k.",
+    "asked for; they are counted up to the largest k. `nothing_similar` says that the query is of no known kind, or "
+    "that nothing here is probably similar. `complete` is false if k ends the list before a promise does.",
     query=QueryAnswer,
     ranking=RankingName,
     hits=list[HitAnswer],
+    nothing_similar=bool | None,
+    complete=bool,
+    promised=_answer("PromisedAnswer", "How many hits keep a precision.", precision=float, hits=int) | None,
     ties=int | None,
     precision=float | None,
     milliseconds=_answer("Milliseconds", "How long it took.", encode=float, search=float),
@@ -180,6 +189,8 @@ def search(
     began = time.perf_counter()
     query = _query(collection, question, picture, settings)
     encoded = time.perf_counter()
+    ranking = arguments.ranking_of(question.ranking, collection.model)
+    question = question.model_copy(update={"ranking": ranking})
     _check_options(collection, query, question, settings)
     hits = _search(collection, query, question, question.k)
     sought = time.perf_counter()
@@ -199,9 +210,14 @@ def search(
                 "probabilities": _rounded(query.probabilities),
                 "has_picture": shown is not None and shown.has_picture,
                 "values": {} if shown is None else shown.values,
+                "familiarity": _rounded(query.familiarity),
+                "classes": _classes(collection, query),
             },
-            "ranking": question.ranking,
+            "ranking": ranking,
             "hits": found,
+            "nothing_similar": hits.nothing_similar,
+            "complete": hits.complete,
+            "promised": _promised(collection, query, hits, ranking),
             "ties": _ties(collection, query, question, hits, settings.max_k) if question.ties else None,
             "precision": round(sum(known) / len(known), DIGITS) if known else None,
             "milliseconds": {"encode": round(1e3 * (encoded - began), 3), "search": round(1e3 * (sought - encoded), 3)},
@@ -285,15 +301,32 @@ def _query(collection: Collection, question: SearchForm, picture: bytes, setting
         return collection.query(features=features[0])
 
 
-def _search(collection: Collection, query: Query, question: SearchForm, k: int) -> list[Hit]:
-    asked = ("ranking", "radius", "label", "min_probability", "precision", "rerank")
+def _promised(collection: Collection, query: Query, hits: Hits, ranking: str) -> dict[str, Any] | None:
+    """How many hits are similar as often as most people would want."""
+    trust = collection.model.trust_
+    if trust is None or ranking != "similarity":
+        return None
+    return {"precision": WANTED, "hits": len(nearest.cut(trust, query, hits, None, WANTED, None))}
+
+
+def _classes(collection: Collection, query: Query) -> list[dict[str, Any]] | None:
+    """The most probable classes or tags of a query."""
+    names = collection.model.class_names
+    if query.classes is None or names is None:
+        return None
+    best = np.argsort(-query.classes, kind="stable")[:MOST_CLASSES].tolist()
+    return [{"label": names[number], "probability": _rounded(query.classes[number])} for number in best]
+
+
+def _search(collection: Collection, query: Query, question: SearchForm, k: int) -> Hits:
+    asked = ("ranking", "radius", "label", "min_probability", "precision", "recall", "rerank")
     options: dict[str, Any] = {name: getattr(question, name) for name in asked}
     with _refusing("where"):
-        found: list[Hit] = collection.search(query, k, where=question.where, params=question.params, **options)
+        found: Hits = collection.search(query, k, where=question.where, params=question.params, **options)
     return found
 
 
-def _ties(collection: Collection, query: Query, question: SearchForm, hits: list[Hit], most: int) -> int:
+def _ties(collection: Collection, query: Query, question: SearchForm, hits: Hits, most: int) -> int:
     """How many items are as far away as the last hit, up to the most that a search gives."""
     if hits and len(hits) == question.k < most:
         hits = _search(collection, query, question, min(most, question.rerank or most))

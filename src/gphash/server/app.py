@@ -23,6 +23,7 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
 
+from gphash.collection import arguments
 from gphash.collection.collection import Collection
 from gphash.index import search as index_search
 from gphash.index.hamming_index import HammingIndex
@@ -39,6 +40,7 @@ Application: TypeAlias = FastAPI
 T = TypeVar("T")
 
 WORKERS = 2
+MANY = 100_000  # items, of which probabilities take long
 SMALL_BODY = 1 << 16  # bytes that are read and checked in no time
 NUMBER_BYTES, BESIDE_NUMBERS = 32, 1 << 18  # of JSON: at most 24 of a number say something, and those between
 MAX_BUCKETS, MAX_SAMPLES = 200, 100
@@ -335,7 +337,8 @@ def _is_quick(collection: Collection, question: SearchJson) -> bool:
     is asked of the items to find out: that could take longer than the search.
     """
     filtered = question.label is not None or question.where is not None or question.ties or question.rerank is not None
-    filtered |= question.ranking == "similarity"  # which looks at all codes
+    by_probability = arguments.ranking_of(question.ranking, collection.model) == "similarity"
+    filtered |= by_probability and len(collection.index) > MANY
     by_code = question.key is not None and not filtered and collection.descriptor is None
     here = not collection.writable and isinstance(collection.index, HammingIndex)
     return by_code and here and index_search.scanner.compiled

@@ -89,10 +89,13 @@ class SearchForm(BaseModel):
 
     model_config = _FORM
     k: PlainInt = Field(10, ge=1, le=2**31 - 1, description="how many neighbours")
-    ranking: RankingName = "hamming"
+    ranking: RankingName | None = Field(None, description="similarity if the model allows it, else hamming, if null")
     radius: PlainInt | None = Field(None, ge=0, le=2**31 - 1, description="only items within this Hamming distance")
     min_probability: float | None = Field(None, ge=0, le=1, description="only items that are so probably similar")
-    precision: float | None = Field(None, ge=0, le=1, description="only as many as are so probably similar in the mean")
+    precision: float | None = Field(None, gt=0, lt=1, description="only as many that this share of them is similar")
+    recall: float | None = Field(
+        None, gt=0, lt=1, description="only as many that this share of what is similar is found"
+    )
     rerank: PlainInt | None = Field(
         None, ge=1, le=2**31 - 1, description="order so many candidates by the vectors that the collection keeps"
     )

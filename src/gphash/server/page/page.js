@@ -12,12 +12,13 @@ const DEFAULTS = {
   upload: null,
   text: null,
   k: 20,
-  ranking: "hamming",
+  ranking: "hamming", // "similarity" if the collection can be searched by that
   radius: null,
   label: null,
   where: null,
 };
 const SURE = 0.5; // |2P − 1| below which a bit of the query counts as unsure: P between 0.25 and 0.75
+const STRANGE = 0.025; // familiarity of queries that resemble nothing
 const CRISP = 64; // pictures narrower than this are scaled without smoothing
 const SHOWN_SHARES = 4; // labels of a bucket that are named; the rest is counted
 const KEPT_UPLOADS = 12;
@@ -56,7 +57,7 @@ function parse(hash) {
     upload,
     text,
     k: whole("k", 1, collection?.limits.k ?? 1000),
-    ranking: RANKINGS.includes(given.get("ranking")) ? given.get("ranking") : "hamming",
+    ranking: RANKINGS.includes(given.get("ranking")) ? given.get("ranking") : DEFAULTS.ranking,
     radius: whole("radius", 0, Infinity),
     label: given.get("label") || null,
     where: given.get("where") || null,
@@ -464,6 +465,7 @@ function clearSearch() {
   grid.replaceChildren();
   grid.setAttribute("aria-busy", "false");
   find("precision").textContent = "";
+  find("promise").hidden = find("beliefs").hidden = true;
   find("time").textContent = "";
   find("legend").hidden = true;
   find("query-picture").replaceChildren();
@@ -533,9 +535,30 @@ function show(found, given) {
   showSettings();
   find("where").removeAttribute("aria-invalid");
   find("precision").textContent = verdict(found);
+  showBeliefs(query);
+  showPromise(found);
   const { encode, search: scan } = found.milliseconds;
   find("time").textContent =
     `${encode > 0 ? `encoded in ${milliseconds(encode)} ms, ` : ""}searched in ${milliseconds(scan)} ms`;
+}
+
+/** The classes that the query probably has. */
+function showBeliefs({ classes, familiarity }) {
+  const likely = (classes ?? []).filter(({ probability }, i) => i === 0 || probability >= 0.05);
+  const names = likely.map(({ label, probability }) => `${label} (${percent(probability)})`);
+  const usual = familiarity !== null && `as familiar as ${percent(familiarity)} of what was taught`;
+  find("beliefs").textContent = [names.length && `${familiarity !== null && familiarity <= STRANGE ? "If anything" : "Probably"} ${names.join(", ")}`, usual].filter(Boolean).join("; ");
+  find("beliefs").hidden = !names.length;
+}
+
+/** Whether anything is similar, and as far as which neighbour a promise holds. */
+function showPromise({ hits, nothing_similar: nothing, promised }) {
+  const [level, n] = [percent(promised?.precision ?? 0), promised?.hits ?? 0];
+  const all = n === hits.length ? "These are" : `The first ${n} are`;
+  find("promise").textContent = nothing
+    ? `Nothing similar here${hits.length ? "; these are the nearest" : ""}.`
+    : n > 0 && n < hits.length ? `${all} similar in ${level} of all cases; those after them less often.` : "";
+  find("promise").hidden = !find("promise").textContent;
 }
 
 /** What is known of the query beside its name. */
@@ -619,7 +642,7 @@ function sectionOf(title, items) {
   return make("section", {}, ...(title ? [make("h3", { text: title })] : []), list);
 }
 
-function card(hit, all, { query, ranking }) {
+function card(hit, all, { query, ranking, hits, promised }) {
   const [name, ...more] = namesOf(hit);
   const wrong = hit.relevant === false;
   const distance = distanceOf(hit, ranking);
@@ -648,7 +671,8 @@ function card(hit, all, { query, ranking }) {
   } else {
     link.append(head);
   }
-  const item = make("li", { class: `card${wrong ? " wrong" : ""}` }, link);
+  const beyond = promised && hits.indexOf(hit) >= promised.hits;
+  const item = make("li", { class: `card${wrong ? " wrong" : ""}${beyond ? " beyond" : ""}` }, link);
   const lines = more.filter((one) => one !== `item ${hit.key}` || !collection.pictures);
   if (lines.length || (badge.length && !collection.pictures)) {
     const told = lines.map((one) => make("span", { text: one }));
@@ -1013,6 +1037,7 @@ async function start() {
     return;
   }
   hideError();
+  if (collection.similarity) DEFAULTS.ranking = "similarity";
   showCollection();
   document.body.classList.remove("starting");
   await follow();
