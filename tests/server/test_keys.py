@@ -159,8 +159,8 @@ def test_ties_are_counted_beyond_k(path, things):
         every = collection.search(collection.query(key="sku-0"), N_ROWS)
     for k in (1, 5, 20, N_ROWS):
         found = things.post("/search", json={"key": "sku-0", "k": k, "ties": True}).json()
-        last = found["hits"][-1]["distance"]
-        assert found["ties"] == sum(hit.distance == last for hit in every)
+        last = every[len(found["hits"]) - 1].probability
+        assert found["ties"] == sum(hit.probability == last for hit in every)
     assert things.post("/search", json={"key": "sku-0"}).json()["ties"] is None
     nobody = things.post("/search", json={"key": "sku-0", "where": "price < 0", "ties": True}).json()
     assert (nobody["hits"], nobody["ties"]) == ([], 0)

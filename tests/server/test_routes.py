@@ -3,6 +3,7 @@
 import io
 import json
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -122,10 +123,15 @@ def test_only_what_cannot_wait_is_done_where_it_arrives(writable, descriptor, in
 
     collection = Asked()
     collection.writable, collection.descriptor, collection.index = writable, descriptor, index
+    collection.model = SimpleNamespace(reader_=None)
     monkeypatch.setattr(app.index_search.scanner, "compiled", True)
     assert app._is_quick(collection, SearchJson(key=1)) is quick
     for narrowed in ({"label": "a"}, {"where": "key > 1"}, {"ties": True}, {"rerank": 20}):
         assert not app._is_quick(collection, SearchJson(key=1, **narrowed))
+    collection.model = SimpleNamespace(reader_="something")  # by P(similar) then
+    assert app._is_quick(collection, SearchJson(key=1)) is quick
+    monkeypatch.setattr(app, "MANY", -1)
+    assert not app._is_quick(collection, SearchJson(key=1))
     monkeypatch.setattr(app.index_search.scanner, "compiled", False)
     assert not app._is_quick(collection, SearchJson(key=1))
 
