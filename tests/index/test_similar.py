@@ -100,3 +100,20 @@ def test_it_needs_a_model_that_knows_classes_and_has_as_many_bits():
     model = known(reader(True, 8, 3, 0))
     with pytest.raises(ValueError, match="give the probabilities of classes"):
         index.search(np.zeros((1, 1), np.uint8), ranking="similarity", model=model)
+
+
+def test_other_engines_can_rank_by_products():
+    """As docs/engines.md has it: expected distance is linear in the bits, P(similar) in what codes say of classes."""
+    generator = np.random.default_rng(0)
+    one, bits = reader(True, 12, 4, 0), generator.integers(0, 2, (200, 12))
+    packed = np.packbits(bits, axis=1)
+    index, chances = HammingIndex.build(packed, n_bits=12), generator.random(12)
+    found = index.search(chances[None], 200, ranking="expected")
+    expected = bits @ (1 - 2 * chances) + chances.sum()
+    np.testing.assert_allclose(found.distances[0], expected[found.ids[0]], atol=1e-9)
+    classes = generator.dirichlet(np.ones(4))
+    found = index.search(classes[None], 200, ranking="similarity", model=known(one))
+    np.testing.assert_allclose(found.distances[0], (one.read(packed) @ classes)[found.ids[0]], atol=1e-6)
+    tags = reader(False, 12, 4, 0)
+    asked = generator.random(4)
+    assert (tags.compare(asked[None], tags.read(packed))[0] <= tags.read(packed) @ asked + 1e-6).all()
