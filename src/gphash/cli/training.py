@@ -330,6 +330,8 @@ def _tell_trust(results: dict[str, Any]) -> None:
         lines = [[kept[f"{name}{level}"] for name in columns.values()] for level in levels]
         texts = [["–" if one is None else f"{one:.3f}" for one in figures] for figures in lines]
         shown.table(("promised", *columns), [(level, *row) for level, row in zip(levels, texts, strict=True)])
+        if (strange := kept.get("nothing_similar")) is not None:
+            shown.say(f"nothing similar is said of {strange:.1%} of the queries")
 
 
 def _draw(report: dict[str, Any], folder: Path) -> list[Path]:

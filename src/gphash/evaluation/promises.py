@@ -33,20 +33,29 @@ class _Ranked(NamedTuple):
     hits: NDArray[Any]
     sizes: NDArray[Any]
 
+    @property
+    def first(self) -> Floats:
+        """The probability of the first item, [q]."""
+        return np.where(self.sizes[:, 0] > 0, self.chances[:, 0], 0.0)
 
-def judge(queries: Queries, database: Database, trust: Trust | None) -> dict[str, Any]:
+
+def judge(
+    queries: Queries, database: Database, trust: Trust | None, familiarity: Floats | None = None
+) -> dict[str, Any]:
     """Calibration of P(similar), as `diagnostics.calibration` has it, and what promises are worth.
 
     Told are the precision that answers have in the mean, the share of queries that have an answer, and the recall; and
-    in a curve, how that precision falls with the share of queries answered.
+    in a curve, how that precision falls with the share of queries answered. With the queries' familiarity, [q], also
+    of how many nothing is said to be similar.
     """
     levels = PROMISED if trust is not None else ()
     cuts = [[trust.cut(kind, level) for level in levels] if trust else [] for kind in ("precision", "recall")]
     cuts[0] += np.linspace(0, 1, POINTS).tolist()
 
-    def looked(ranked: _Ranked) -> tuple[Floats, Floats]:
+    def looked(ranked: _Ranked) -> tuple[Floats, Floats, Floats]:
         shares = np.divide(ranked.hits, ranked.sizes, out=np.zeros(ranked.hits.shape), where=ranked.sizes > 0)
-        return diagnostics.binned(ranked.chances, shares, ranked.sizes), np.hstack(kept(ranked, *map(np.array, cuts)))
+        binned = diagnostics.binned(ranked.chances, shares, ranked.sizes)
+        return binned, np.hstack(kept(ranked, *map(np.array, cuts))), ranked.first
 
     parts = _each(queries, database, looked)
     columns = np.concatenate([part[1] for part in parts]).T
@@ -60,9 +69,11 @@ def judge(queries: Queries, database: Database, trust: Trust | None) -> dict[str
     names = [f"{kind}_{level}" for kind in ("precision", "recall") for level in levels]
     told = {name: mean(column) for name, column in zip(names, columns, strict=True)}
     answered = np.isfinite(columns[: len(levels)]).mean(axis=1).tolist()
-    return found | {
-        "promises": told | {f"answered_{level}": part for level, part in zip(levels, answered, strict=True)}
-    }
+    told |= {f"answered_{level}": part for level, part in zip(levels, answered, strict=True)}
+    if familiarity is not None:
+        asked = zip(familiarity.tolist(), np.concatenate([part[2] for part in parts]).tolist(), strict=True)
+        told["nothing_similar"] = float(np.mean([trust.nothing(*one) for one in asked]))
+    return found | {"promises": told}
 
 
 def learn(queries: Queries, database: Database) -> tuple[Floats, Floats, Floats]:
@@ -71,7 +82,7 @@ def learn(queries: Queries, database: Database) -> tuple[Floats, Floats, Floats]
     shares = levels**2
 
     def looked(ranked: _Ranked) -> tuple[Floats, Floats, Floats]:
-        return *kept(ranked, levels, shares), np.where(ranked.sizes[:, 0] > 0, ranked.chances[:, 0], 0.0)
+        return *kept(ranked, levels, shares), ranked.first
 
     precision, recall, first = (np.concatenate(part) for part in zip(*_each(queries, database, looked), strict=True))
 

@@ -257,9 +257,9 @@ def measure(
     if getattr(teller, "reader_", None) is not None:
         knowing = asked._replace(beliefs=Beliefs(teller.predict_proba(queries.X), teller.reader_))
         similar = retrieval.measure(knowing, database, bits.shape[1], depths=depths)
-        found["similarity"] = _means(similar, depths) | promises.judge(
-            knowing, database, getattr(teller, "trust_", None)
-        )
+        trust = getattr(teller, "trust_", None)
+        familiarity = None if trust is None else np.asarray(teller.familiarity(queries.X))
+        found["similarity"] = _means(similar, depths) | promises.judge(knowing, database, trust, familiarity)
     return {**found, "codes": diagnostics.describe_codes(bits)}
 
 
