@@ -17,6 +17,7 @@ SMALL = {
     "benchmarks/familiarity.py": ["--small"],
     "benchmarks/encoding.py": ["--inducing 50 --repeats 1"],
     "benchmarks/export.py": ["--rows 2000 --inducing 50 --repeats 2"],
+    "benchmarks/memory.py": ["--rows 3000 --features 16 --types int8 sparse --bits 8"],
     "benchmarks/metrics.py": ["--rows 300 --queries 20 --repeats 1"],
     "benchmarks/overload.py": ["--idle 8 --bodies 4 --forms 2 --deaf 2 --seconds 1 --alone"],
     "benchmarks/picture_bombs.py": ["black --pixels 100000"],

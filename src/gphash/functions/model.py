@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gphash import arrays, container, schema
-from gphash.arrays import Floats
+from gphash.arrays import Floats, Rows, SparseRows
 from gphash.codes import packing
 from gphash.codes.reading import CodeReader
 from gphash.codes.trust import Trust
@@ -39,7 +39,7 @@ class Function(Protocol):
     def has_probabilities(self) -> bool:
         """Whether it knows how certain bits are; then there is a method `probabilities` beside `margins`."""
 
-    def margins(self, X: Floats, n_jobs: int | None = 1) -> Floats:
+    def margins(self, X: Rows, n_jobs: int | None = 1) -> Floats:
         """How far on the 1 side every bit of every row is, [n, m]; the bit is 1 where this is not negative."""
 
     def content(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
@@ -86,7 +86,7 @@ class Model(NamedTuple):
 
     def encode(self, X: ArrayLike) -> NDArray[np.uint8]:
         """Packed codes of rows [n, d], uint8 [n, ceil(n_bits / 8)]."""
-        return packing.pack(self.function.margins(self.check_rows(X), self.n_jobs) >= 0)
+        return packing.pack(self.function.margins(self._taken(X), self.n_jobs) >= 0)
 
     def encode_pieces(
         self, pieces: Iterable[ArrayLike], n_rows: int, tell: Callable[[int], None] | None = None
@@ -106,7 +106,7 @@ class Model(NamedTuple):
         function: Any = self.function
         if not self.has_probabilities:
             raise ValueError(f"the model's method, {self.method}, gives no bit probabilities.")
-        chances: Floats = function.probabilities(self.check_rows(X), self.n_jobs)
+        chances: Floats = function.probabilities(self._taken(X), self.n_jobs)
         return chances
 
     @property
@@ -126,23 +126,24 @@ class Model(NamedTuple):
         function: Any = self.function
         if self.reader_ is None:
             raise ValueError(f"the model's method, {self.method}, gives no probabilities of classes.")
-        chances: Floats = function.classes(self.check_rows(X), self.n_jobs)
+        chances: Floats = function.classes(self._taken(X), self.n_jobs)
         return chances
 
     def check_rows(self, X: ArrayLike | None, name: str = "X") -> Floats:
-        """Rows [n, d] as the function takes them; an error calls them by `name`."""
-        rows = np.asarray(X)
-        if rows.ndim != 2 or not len(rows) or rows.shape[1] != self.n_features or rows.dtype.kind not in "fiub":
+        """Rows [n, d] as float32 or float64; an error calls them by `name`."""
+        rows = self._taken(X, name)
+        return arrays.widened(rows[:] if isinstance(rows, SparseRows) else rows)
+
+    def _taken(self, X: Any, name: str = "X") -> Rows:
+        """Rows as the function takes them, which makes tiles of them wide and dense."""
+        rows: Rows = arrays.sparse(X, name) if arrays.is_sparse(X) else np.asarray(X)
+        fits = len(rows.shape) == 2 and len(rows) and rows.shape[1] == self.n_features
+        if not fits or rows.dtype.kind not in arrays.NUMBERS:
             raise ValueError(
                 f"{name} has dtype {rows.dtype} and shape {rows.shape}; give at least one row of numbers, "
                 f"[n, {self.n_features}], as the model was trained with."
             )
-        # As the estimator has it: float32 holds short whole numbers exactly, all others become float64.
-        short = rows.dtype == np.float32 or rows.dtype.itemsize <= 2
-        rows = rows.astype(np.float32 if short else np.float64, copy=False)
-        if not np.isfinite(rows).all():
-            raise ValueError(f"{name} holds NaN or infinity; give finite numbers.")
-        arrays.check_range(rows)
+        arrays.check_numbers(rows, name)
         return rows
 
 

@@ -104,8 +104,9 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array of shape [n, d]
-            Features.
+        X : array of shape [n, d], or such a matrix of scipy.sparse
+            Features. `GPHasher` reads them a block at a time: rows of float16 or int8, a mapped file and sparse rows
+            are never copied as a whole. Other methods make float32 or float64 of them.
         y : labels [n], 0/1 tags [n, c], or Pairs
             Rows are similar when their labels are equal, when they share a tag, or as the pairs say. Methods that
             learn from X alone ignore it. Rows with the label −1, None, NaN or a blank word have no label; nor do rows
@@ -260,7 +261,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
     def _margins(self, X: ArrayLike) -> Floats:
         check_is_fitted(self, "hash_function_")
-        return self.hash_function_.margins(validation.features(self, X, reset=False), self.n_jobs)
+        return self.hash_function_.margins(validation.rows(self, X, reset=False), self.n_jobs)
 
     @property
     def _n_features_out(self) -> int:
@@ -268,6 +269,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
         tags.target_tags.required = bool(self.takes)
         tags.target_tags.two_d_labels = "tags" in self.takes
         tags.transformer_tags.preserves_dtype = []
