@@ -73,6 +73,11 @@ def sparse(X: Any, name: str = "X") -> SparseRows:
     return SparseRows(matrix)
 
 
+def part(X: Rows, rows: slice) -> Rows:
+    """Some of the rows, as they are."""
+    return SparseRows(X.matrix[rows]) if isinstance(X, SparseRows) else X[rows]
+
+
 def widened(X: NDArray[Any]) -> Floats:
     """Numbers as they are computed with: float32 if that holds all of their type, else float64; a copy if need be."""
     return X.astype(np.float32 if X.dtype == np.float32 or is_short(X.dtype) else np.float64, copy=False)

@@ -21,6 +21,7 @@ from gphash.registry import Registry
 from gphash.schema import Rule, Text
 
 KIND = "model"
+PIECE = 1 << 16  # rows that are encoded at a time
 INSTEAD = "fit the model again, or get its file from where it was made"
 
 
@@ -86,7 +87,7 @@ class Model(NamedTuple):
 
     def encode(self, X: ArrayLike) -> NDArray[np.uint8]:
         """Packed codes of rows [n, d], uint8 [n, ceil(n_bits / 8)]."""
-        return packing.pack(self.function.margins(self._taken(X), self.n_jobs) >= 0)
+        return encode(self.function, self._taken(X), self.n_jobs)
 
     def encode_pieces(
         self, pieces: Iterable[ArrayLike], n_rows: int, tell: Callable[[int], None] | None = None
@@ -145,6 +146,15 @@ class Model(NamedTuple):
             )
         arrays.check_numbers(rows, name)
         return rows
+
+
+def encode(function: Function, X: Rows, n_jobs: int | None) -> NDArray[np.uint8]:
+    """Packed codes of rows that have been checked; margins, 64 times as large, are never there for all of them."""
+    packed = np.empty((len(X), -(-function.n_bits // 8)), np.uint8)
+    for start in range(0, len(X), PIECE):
+        rows = slice(start, start + PIECE)
+        packed[rows] = packing.pack(function.margins(arrays.part(X, rows), n_jobs) >= 0)
+    return packed
 
 
 def load(path: str | os.PathLike[str], n_jobs: int | None = -1) -> Model:

@@ -160,11 +160,13 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
     def encode(self, X: ArrayLike) -> NDArray[np.uint8]:
         """Packed codes, uint8 [n, ceil(n_bits / 8)]; bit j in numpy's `packbits` order, spare bits zero."""
-        return packing.pack(self._margins(X) >= 0)
+        check_is_fitted(self, "hash_function_")
+        return models.encode(self.hash_function_, validation.rows(self, X, reset=False), self.n_jobs)
 
     def transform(self, X: ArrayLike) -> NDArray[np.uint8]:
         """Codes as 0/1, uint8 [n, n_bits]."""
-        return (self._margins(X) >= 0).astype(np.uint8)
+        packed = self.encode(X)
+        return packing.unpack(packed, self.hash_function_.n_bits)
 
     def score(self, X: ArrayLike, y: ArrayLike) -> float:
         """Mean average precision, tie-aware, when each row of X is searched for among the others by Hamming distance.
@@ -258,10 +260,6 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     def _recall(self, learned: dict[str, Any]) -> dict[str, Any]:
         """Learned attributes from those that a file keeps."""
         return learned
-
-    def _margins(self, X: ArrayLike) -> Floats:
-        check_is_fitted(self, "hash_function_")
-        return self.hash_function_.margins(validation.rows(self, X, reset=False), self.n_jobs)
 
     @property
     def _n_features_out(self) -> int:
