@@ -65,9 +65,33 @@ class TestRows:
         with pytest.raises(ValueError, match=re.escape(message)):
             hasher.encode(rows)
 
-    def test_sparse_rows_are_refused(self):
-        with pytest.raises(TypeError, match="Sparse data was passed for X, but dense data is required"):
-            fit(scipy.sparse.csr_array(X))
+    @pytest.mark.parametrize("number", [np.nan, np.inf, 1e25])
+    def test_sparse_rows_of_bad_numbers_are_refused(self, hasher, number):
+        rows = scipy.sparse.csr_array(with_value(number))
+        for work in (fit, hasher.encode):
+            with pytest.raises(ValueError, match=r"X holds (NaN or infinity; give finite|values as large as 1e.25)"):
+                work(rows)
+
+    def test_sparse_rows_of_objects_are_refused(self, hasher):
+        rows = scipy.sparse.csr_array(X)
+        rows.data = rows.data.astype(object)
+        for work in (fit, hasher.encode):
+            with pytest.raises(ValueError, match="X is sparse, of dtype object and shape"):
+                work(rows)
+
+    def test_sparse_rows_that_point_elsewhere_are_refused(self, hasher):
+        rows = scipy.sparse.csr_array(X)
+        rows.indices[3] = 1 << 20
+        for work in (fit, hasher.encode):
+            with pytest.raises(ValueError, match="indices must be < 5"):
+                work(rows)
+
+    @pytest.mark.parametrize("number", [np.nan, np.inf])
+    def test_short_rows_of_bad_numbers_are_refused(self, hasher, number):
+        rows = with_value(number).astype(np.float16)
+        for work in (fit, hasher.encode):
+            with pytest.raises(ValueError, match="X holds NaN or infinity; give finite numbers"):
+                work(rows)
 
     def test_one_row_is_too_few(self):
         with pytest.raises(ValueError, match=r"1 sample\(s\) \(shape=\(1, 5\)\) while a minimum of 2 is required"):

@@ -1,6 +1,12 @@
-"""Names for the array types that signatures use; shapes are stated in docstrings."""
+"""Names for the array types that signatures use, and rows that stay in their own type until they are read.
 
-from typing import Any
+Shapes are stated in docstrings. Rows of short numbers, such as float16 or int8, and sparse rows are never copied as a
+whole: whoever works on a tile of them makes that dense, and wide enough to compute with.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +21,89 @@ Indices = NDArray[np.int64]
 """Row numbers."""
 
 LARGEST = 1e18  # length of a row, whose square float32 can hold
+NUMBERS = "fiub"  # kinds of dtypes
+TILE = 1 << 21  # numbers that are checked at a time
+
+
+@dataclass(frozen=True, eq=False)
+class SparseRows:
+    """Rows of a matrix of scipy.sparse in the format csr, [n, d]; some of them, by a slice or numbers, come dense."""
+
+    matrix: Any
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        n_rows, n_features = self.matrix.shape
+        return int(n_rows), int(n_features)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the numbers."""
+        found: np.dtype[Any] = self.matrix.dtype
+        return found
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: slice | Indices) -> NDArray[Any]:
+        return np.asarray(self.matrix[rows].toarray())
+
+
+Rows: TypeAlias = NDArray[Any] | SparseRows
+"""Numbers [n, d] of any type, of which slices are taken, and widened."""
+
+
+def is_sparse(X: Any) -> bool:
+    """Whether X is a matrix of scipy.sparse."""
+    return hasattr(X, "tocsr")
+
+
+def is_short(dtype: np.dtype[Any]) -> bool:
+    """Whether numbers are of a type of at most two bytes, all of which float32 holds exactly."""
+    return dtype.kind in NUMBERS and dtype.itemsize <= 2
+
+
+def sparse(X: Any, name: str = "X") -> SparseRows:
+    """Rows of a sparse matrix, which is checked; an error calls it by its name."""
+    matrix = X.tocsr()
+    if len(matrix.shape) != 2 or np.dtype(matrix.dtype).kind not in NUMBERS:
+        raise ValueError(f"{name} is sparse, of dtype {matrix.dtype} and shape {matrix.shape}; give numbers [n, d].")
+    matrix.check_format(full_check=True)  # indices may come from a file
+    return SparseRows(matrix)
+
+
+def part(X: Rows, rows: slice) -> Rows:
+    """Some of the rows, as they are."""
+    return SparseRows(X.matrix[rows]) if isinstance(X, SparseRows) else X[rows]
+
+
+def widened(X: NDArray[Any]) -> Floats:
+    """Numbers as they are computed with: float32 if that holds all of their type, else float64; a copy if need be."""
+    return X.astype(np.float32 if X.dtype == np.float32 or is_short(X.dtype) else np.float64, copy=False)
+
+
+def parts(X: Rows) -> Iterator[NDArray[Any]]:
+    """The arrays that rows consist of; for sparse ones, first their numbers."""
+    if isinstance(X, SparseRows):
+        yield from (X.matrix.data, X.matrix.indices, X.matrix.indptr)
+    else:
+        yield X
+
+
+def check_numbers(X: Rows, name: str = "X") -> None:
+    """Refuse NaN, infinity, and numbers so large that squares of rows would not be finite; tile by tile."""
+    numbers, limit = next(parts(X)), LARGEST / X.shape[1] ** 0.5
+    rows = max(1, TILE // max(1, int(np.prod(numbers.shape[1:]))))
+    for start in range(0, len(numbers), rows):
+        tile = numbers[start : start + rows]
+        if not tile.size:
+            continue
+        least, most = float(tile.min()), float(tile.max())
+        if not (np.isfinite(least) and np.isfinite(most)):
+            raise ValueError(f"{name} holds NaN or infinity; give finite numbers.")
+        if (largest := max(most, -least)) > limit:
+            raise ValueError(f"{name} holds values as large as {largest:.3g}; give values of at most {limit:.1e}.")
 
 
 def check_range(X: Floats) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gphash import arrays
 from gphash.collection import building, columns, vectors
 from gphash.collection.rows import NewRow
 from gphash.data import pictures
@@ -35,6 +36,7 @@ def prepare(
         for one in contents:
             if one is not None:
                 pictures.check(one, max_pixels)
+    X = arrays.sparse(X)[:] if arrays.is_sparse(X) else X
     codes = [code.tobytes() for code in collection.encode(X)[0]]
     kind = collection.layout.vectors
     kept = repeat(None) if kind is None else [row.tobytes() for row in vectors.pack(X, kind.form)]

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from gphash import files
+from gphash import arrays, files
+from gphash.arrays import Rows
 from gphash.collection import bulk, columns, vectors
 from gphash.collection import manifest as manifests
 from gphash.collection.columns import Columns
@@ -228,15 +229,20 @@ def _rows(X: Any, encoder: Any, model: Model, n_jobs: int | None) -> Any:
     made_by = made_by or model.descriptor
     if made_by is None or not (is_text or encoder is not None):
         return X
-    rows = described.rows(list(X), made_by, n_jobs).X if is_text else np.asanyarray(X)
+    rows = described.rows(list(X), made_by, n_jobs).X if is_text else _held(X)
     said = {"text": list(X)} if is_text else {}
     return Source("", rows, None, None, (), None, None, made_by, "", (), None, said)
 
 
-def _material(X: Any, items: Any, target: Path, model: Model) -> tuple[Material, NDArray[Any]]:
+def _held(X: Any) -> Any:
+    """Rows in their own type, wherever they are."""
+    return arrays.sparse(X) if arrays.is_sparse(X) else np.asanyarray(X)
+
+
+def _material(X: Any, items: Any, target: Path, model: Model) -> tuple[Material, Rows]:
     if not isinstance(X, Source):
-        rows = np.asanyarray(X)
-        if rows.ndim != 2:
+        rows = _held(X)
+        if len(rows.shape) != 2:
             raise ValueError(f"X has shape {rows.shape}; give rows [n, {model.n_features}].")
         told = columns.read(items, len(rows))
         return Material(target.stem, told, _classes(told), model.descriptor), rows
@@ -313,13 +319,13 @@ def _names(paths: Sequence[Path], home: Path | None) -> list[str]:
 def _encode(
     target: Path,
     material: Material,
-    X: ArrayLike,
+    X: Rows,
     model: Model,
     progress: Progress | None,
     kind: VectorKind | None,
 ) -> tuple[list[PartFile], Iterable[Coded]]:
     """Write one part of all rows; their numbers and codes."""
-    rows: Any = X
+    rows = X
     if not len(rows) or rows.shape[1] != model.n_features:
         raise ValueError(
             f"{material.name!r} has rows of shape {rows.shape}, and the model takes [n, {model.n_features}]; give "

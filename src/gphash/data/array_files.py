@@ -1,8 +1,9 @@
 """Rows from files of arrays, ``.npy`` and ``.npz``; no file is ever unpickled.
 
-A ``.npy`` file is X alone. A ``.npz`` file has ``X`` [n, d] or, to be described, ``images`` uint8 [n, H, W] or
-[n, H, W, 3], or both; one of ``y`` [n], ``tags`` 0/1 [n, c], or ``pairs`` [p, 2] with ``similar`` [p]; and maybe
-``classes``, the names of the labels 0, 1, … or of the tags, and ``ids`` [n].
+A ``.npy`` file is X alone. It is mapped: rows stay there until they are read. A ``.npz`` file has ``X`` [n, d] or, to
+be described, ``images`` uint8 [n, H, W] or [n, H, W, 3], or both; one of ``y`` [n], ``tags`` 0/1 [n, c], or ``pairs``
+[p, 2] with ``similar`` [p]; and maybe ``classes``, the names of the labels 0, 1, … or of the tags, and ``ids`` [n].
+X of float32, or of a type of at most two bytes, such as float16 and int8, keeps its type; all else becomes float32.
 """
 
 import lzma
@@ -12,12 +13,14 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gphash import arrays as numbers
 from gphash.arrays import Indices
 from gphash.data.dataset import Content
 from gphash.data.labels import check_form, decoded, numbered, tag_columns
@@ -57,7 +60,7 @@ def reading(path: Path, what: str, *damage: type[Exception]) -> Iterator[None]:
 
 def read_npy(path: Path) -> Content:
     """Features [n, d], or [d] for a single row."""
-    found = load_npy(path, ".npy file of numbers")
+    found = map_npy(path, ".npy file of numbers")
     return Content(_features(found[None] if found.ndim == 1 else found, f"{str(path)!r}"))
 
 
@@ -123,6 +126,17 @@ def load_npy(path: Path, what: str) -> NDArray[Any]:
         return _read_array(file, path.stat().st_size)
 
 
+def map_npy(path: Path, what: str) -> NDArray[Any]:
+    """The same, mapped, not to be written to; read if it is empty or of a kind that cannot be mapped."""
+    with reading(path, what, *DAMAGE), open(path, "rb") as file:
+        shape, is_fortran, dtype = read_header(file, path.stat().st_size)
+        if not math.prod(shape) or dtype.hasobject:
+            file.seek(0)
+            return _read_array(file, path.stat().st_size)
+        order: Literal["C", "F"] = "F" if is_fortran else "C"
+        return np.memmap(file, dtype, "r", file.tell(), shape, order)
+
+
 def _read_array(file: IO[bytes], n_bytes: int) -> NDArray[Any]:
     """The array of a .npy file of so many bytes; memory is asked for only if the file can fill it."""
     read_header(file, n_bytes)
@@ -136,21 +150,25 @@ def read_header(file: IO[bytes], n_bytes: int) -> tuple[tuple[int, ...], bool, n
     if version not in _HEADERS:
         raise ValueError(f"version {version} of the format, which arrays of numbers do not need")
     shape, is_fortran, dtype = _HEADERS[version](file)
-    if math.prod(shape) * dtype.itemsize > n_bytes - file.tell():
+    if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize > n_bytes - file.tell():
         raise ValueError(f"{dtype} of shape {shape} does not fit into its {n_bytes:,} bytes")
     return shape, is_fortran, dtype
 
 
-def _features(given: NDArray[Any], label: str) -> NDArray[np.float32]:
+def _features(given: NDArray[Any], label: str) -> NDArray[Any]:
     sound = given.ndim == 2 and 0 not in given.shape and given.dtype.kind in "buif"
     check_form(sound, given, label, "numbers [n, d], n and d not 0")
-    with np.errstate(over="ignore"):
-        X = np.ascontiguousarray(given, dtype=np.float32)
-    check_finite(X, lambda row, column: f"{label}, row {row}, column {column}")
+    X: NDArray[Any] = given
+    if not given.dtype.isnative or not (given.dtype == np.float32 or numbers.is_short(given.dtype)):
+        with np.errstate(over="ignore"):
+            X = np.ascontiguousarray(given, dtype=np.float32)
+    for start in range(0, len(X), rows := max(1, numbers.TILE // X.shape[1])):
+        place = partial(lambda first, row, column: f"{label}, row {first + row}, column {column}", start)
+        check_finite(X[start : start + rows], place)
     return X
 
 
-def check_finite(X: NDArray[np.float32], place: Callable[[int, int], str]) -> None:
+def check_finite(X: NDArray[Any], place: Callable[[int, int], str]) -> None:
     """Refuse numbers that are none; `place` names one by its row and column."""
     finite = np.isfinite(X)
     if not finite.all():

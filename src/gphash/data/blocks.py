@@ -23,7 +23,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from gphash.arrays import LARGEST, Floats, Indices
+from gphash import arrays
+from gphash.arrays import LARGEST, Floats, Indices, Rows
 from gphash.data.array_files import reading
 from gphash.data.block_kinds import KINDS, Block, BlockKind, natural
 from gphash.data.headers import UNSAID, Header, Roles
@@ -95,9 +96,9 @@ class Selection:
 
 @dataclass(frozen=True, eq=False)
 class ArrayPiece:
-    """Some rows of an array."""
+    """Some rows of an array, or of a sparse matrix."""
 
-    X: Floats
+    X: Rows
     selection: Selection
 
     def __len__(self) -> int:
@@ -105,7 +106,7 @@ class ArrayPiece:
 
     def read(self) -> Floats:
         """The rows, a copy."""
-        return np.ascontiguousarray(self.X[self.selection.rows()])
+        return np.ascontiguousarray(arrays.widened(np.asarray(self.X[self.selection.rows()])))
 
     def __reduce__(self) -> tuple[Any, ...]:
         # What travels is the piece, not the array.
@@ -113,9 +114,9 @@ class ArrayPiece:
 
 
 class ArrayTable:
-    """An array in memory, checked before."""
+    """An array in memory, or mapped, or a sparse matrix, checked before."""
 
-    def __init__(self, X: Floats) -> None:
+    def __init__(self, X: Rows) -> None:
         self.X = X
         self.n_rows, self.n_features = X.shape
 
@@ -126,7 +127,8 @@ class ArrayTable:
     def fingerprint(self) -> str:
         """SHA-256 of type, shape and content."""
         digest = hashlib.sha256(f"{self.X.dtype.str} {self.X.shape} ".encode())
-        digest.update(np.ascontiguousarray(self.X).data)
+        for part in arrays.parts(self.X):
+            digest.update(np.ascontiguousarray(part).data)
         return digest.hexdigest()
 
 

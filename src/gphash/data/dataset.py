@@ -33,14 +33,14 @@ class Split(NamedTuple):
     """Rows to train with, or rows to test with.
 
     X
-        Raw features, float32 [n, d]; None until the images are described.
+        Raw features, float32 or of a shorter type, [n, d]; None until the images are described.
     y
         Class labels, int64 [n], numbers into the names of the classes; or 0/1 tags, uint8 [n, c], a column per name.
     images
         Pixels, uint8 [n, H, W, 3] in colour or [n, H, W] in grey; paths of pictures, [n]; or None if there are none.
     """
 
-    X: NDArray[np.float32] | None
+    X: NDArray[Any] | None
     y: NDArray[Any]
     images: Images | None = None
 
@@ -60,7 +60,7 @@ class Skipped(NamedTuple):
 class Content(NamedTuple):
     """What a file, a folder or a data set holds, as in `sources.Source`; X is None if images are to be described."""
 
-    X: NDArray[np.float32] | None = None
+    X: NDArray[Any] | None = None
     y: NDArray[Any] | None = None
     classes: tuple[str, ...] = ()
     pairs: Pairs | None = None

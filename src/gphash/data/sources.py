@@ -37,7 +37,7 @@ PICTURE_FILES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tif
 
 
 class Source(NamedTuple):
-    """Rows, and what is known of them; X, y and images are as in `dataset.Split`.
+    """Rows, and what is known of them; X, y and images are as in `dataset.Split`. X may be mapped from its file.
 
     name
         DATA as it was given.
@@ -63,7 +63,7 @@ class Source(NamedTuple):
     """
 
     name: str
-    X: NDArray[np.float32]
+    X: NDArray[Any]
     y: NDArray[Any] | None
     pairs: Pairs | None
     classes: tuple[str, ...]

@@ -28,6 +28,7 @@ from gphash.supervision.similarity import Signatures
 AT = (1, 10, 100, 1000)
 CURVE_POINTS = 60
 SKETCH = 256  # rows that stand for those of training
+MARKED = 4096  # rows that are made float32 at a time
 PROTOCOLS = ("held-out", "unseen-classes", "training-database")
 UNSEEN_SHARE = 0.25  # of the classes, rounded up
 LEAST_UNSEEN = 2
@@ -312,16 +313,25 @@ def _checksum(rows: Split) -> str:
 
 def sketch(X: ArrayLike) -> list[str]:
     """Marks of a few rows, from which `share_met` can tell whether others are the same: those with the least hashes."""
-    return sorted(_marks(X))[:SKETCH]
+    least: set[str] = set()
+    for marks in _marks(X):
+        least = set(sorted(least | marks)[:SKETCH])
+    return sorted(least)
 
 
 def share_met(known: Sequence[str], X: ArrayLike) -> float:
     """About which share of the rows that were sketched is among others."""
-    return len(set(known) & _marks(X)) / len(known) if known else 0.0
+    wanted: set[str] = set(known)
+    met = set[str]().union(*(wanted & marks for marks in _marks(X)))
+    return len(met) / len(known) if known else 0.0
 
 
-def _marks(X: ArrayLike) -> set[str]:
-    return {hashlib.sha256(row.tobytes()).hexdigest()[:16] for row in np.ascontiguousarray(X, dtype="<f4")}
+def _marks(X: ArrayLike) -> Iterator[set[str]]:
+    """Hashes of rows, tile by tile."""
+    rows = np.asarray(X)
+    for start in range(0, len(rows), MARKED):
+        tile = np.ascontiguousarray(rows[start : start + MARKED], dtype="<f4")
+        yield {hashlib.sha256(row.tobytes()).hexdigest()[:16] for row in tile}
 
 
 def _count_shared(some: Split, others: Split) -> int:

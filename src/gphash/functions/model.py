@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gphash import arrays, container, schema
-from gphash.arrays import Floats
+from gphash.arrays import Floats, Rows, SparseRows
 from gphash.codes import packing
 from gphash.codes.reading import CodeReader
 from gphash.codes.trust import Trust
@@ -21,6 +21,7 @@ from gphash.registry import Registry
 from gphash.schema import Rule, Text
 
 KIND = "model"
+PIECE = 1 << 16  # rows that are encoded at a time
 INSTEAD = "fit the model again, or get its file from where it was made"
 
 
@@ -39,7 +40,7 @@ class Function(Protocol):
     def has_probabilities(self) -> bool:
         """Whether it knows how certain bits are; then there is a method `probabilities` beside `margins`."""
 
-    def margins(self, X: Floats, n_jobs: int | None = 1) -> Floats:
+    def margins(self, X: Rows, n_jobs: int | None = 1) -> Floats:
         """How far on the 1 side every bit of every row is, [n, m]; the bit is 1 where this is not negative."""
 
     def content(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
@@ -95,7 +96,7 @@ class Model(NamedTuple):
 
     def encode(self, X: ArrayLike) -> NDArray[np.uint8]:
         """Packed codes of rows [n, d], uint8 [n, ceil(n_bits / 8)]."""
-        return packing.pack(self.function.margins(self.check_rows(X), self.n_jobs) >= 0)
+        return encode(self.function, self._taken(X), self.n_jobs)
 
     def encode_pieces(
         self, pieces: Iterable[ArrayLike], n_rows: int, tell: Callable[[int], None] | None = None
@@ -115,7 +116,7 @@ class Model(NamedTuple):
         function: Any = self.function
         if not self.has_probabilities:
             raise ValueError(f"the model's method, {self.method}, gives no bit probabilities.")
-        chances: Floats = function.probabilities(self.check_rows(X), self.n_jobs)
+        chances: Floats = function.probabilities(self._taken(X), self.n_jobs)
         return chances
 
     @property
@@ -153,20 +154,30 @@ class Model(NamedTuple):
         return Looked(packing.pack(seen.margins >= 0), seen.chances, seen.classes, seen.familiarity)
 
     def check_rows(self, X: ArrayLike | None, name: str = "X") -> Floats:
-        """Rows [n, d] as the function takes them; an error calls them by `name`."""
-        rows = np.asarray(X)
-        if rows.ndim != 2 or not len(rows) or rows.shape[1] != self.n_features or rows.dtype.kind not in "fiub":
+        """Rows [n, d] as float32 or float64; an error calls them by `name`."""
+        rows = self._taken(X, name)
+        return arrays.widened(rows[:] if isinstance(rows, SparseRows) else rows)
+
+    def _taken(self, X: Any, name: str = "X") -> Rows:
+        """Rows as the function takes them, which makes tiles of them wide and dense."""
+        rows: Rows = arrays.sparse(X, name) if arrays.is_sparse(X) else np.asarray(X)
+        fits = len(rows.shape) == 2 and len(rows) and rows.shape[1] == self.n_features
+        if not fits or rows.dtype.kind not in arrays.NUMBERS:
             raise ValueError(
                 f"{name} has dtype {rows.dtype} and shape {rows.shape}; give at least one row of numbers, "
                 f"[n, {self.n_features}], as the model was trained with."
             )
-        # As the estimator has it: float32 holds short whole numbers exactly, all others become float64.
-        short = rows.dtype == np.float32 or rows.dtype.itemsize <= 2
-        rows = rows.astype(np.float32 if short else np.float64, copy=False)
-        if not np.isfinite(rows).all():
-            raise ValueError(f"{name} holds NaN or infinity; give finite numbers.")
-        arrays.check_range(rows)
+        arrays.check_numbers(rows, name)
         return rows
+
+
+def encode(function: Function, X: Rows, n_jobs: int | None) -> NDArray[np.uint8]:
+    """Packed codes of rows that have been checked; margins, 64 times as large, are never there for all of them."""
+    packed = np.empty((len(X), -(-function.n_bits // 8)), np.uint8)
+    for start in range(0, len(X), PIECE):
+        rows = slice(start, start + PIECE)
+        packed[rows] = packing.pack(function.margins(arrays.part(X, rows), n_jobs) >= 0)
+    return packed
 
 
 def load(path: str | os.PathLike[str], n_jobs: int | None = -1) -> Model:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gphash import schema
-from gphash.arrays import Floats, Indices
+from gphash.arrays import Floats, Indices, Rows, widened
 from gphash.codes.packing import MOST_BITS
 from gphash.execution.local import LocalExecutor, row_blocks
 from gphash.method import scaling
@@ -44,11 +44,11 @@ class Projection:
         """Width of a raw row."""
         return len(self.scaling.mean)
 
-    def margins(self, X: Floats, n_jobs: int | None = 1) -> Floats:
+    def margins(self, X: Rows, n_jobs: int | None = 1) -> Floats:
         """How far on the 1 side every bit of every row is, [n, m]; zero where only rounding could tell the side."""
 
         def work(rows: slice) -> Floats:
-            scaled = scaling.apply(self.scaling, X[rows], np.float64)
+            scaled = scaling.apply(self.scaling, widened(X[rows]), np.float64)
             margin, doubt = self._project(scaled, np.sqrt(np.square(scaled).sum(axis=1, keepdims=True)))
             margin[np.abs(margin) <= doubt] = 0.0
             return margin

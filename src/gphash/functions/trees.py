@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gphash import schema
-from gphash.arrays import Floats
+from gphash.arrays import Floats, Rows, widened
 from gphash.codes.packing import MOST_BITS
 from gphash.compiled import jit
 from gphash.execution.local import LocalExecutor, row_blocks
@@ -56,11 +56,11 @@ class TreesFunction:
         """Length of a code."""
         return len(self.trees.features)
 
-    def margins(self, X: Floats, n_jobs: int | None = 1) -> Floats:
+    def margins(self, X: Rows, n_jobs: int | None = 1) -> Floats:
         """Sums of what the trees say, [n, m]."""
         tiles = row_blocks(len(X), TILE)
         with LocalExecutor(n_jobs) as executor:
-            parts = executor.collect(lambda rows: walk(np.ascontiguousarray(X[rows].T), *self.trees), tiles)
+            parts = executor.collect(lambda rows: walk(np.ascontiguousarray(widened(X[rows]).T), *self.trees), tiles)
             return np.concatenate(list(parts))
 
     def content(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

@@ -104,8 +104,9 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array of shape [n, d]
-            Features.
+        X : array of shape [n, d], or such a matrix of scipy.sparse
+            Features. `GPHasher` reads them a block at a time: rows of float16 or int8, a mapped file and sparse rows
+            are never copied as a whole. Other methods make float32 or float64 of them.
         y : labels [n], 0/1 tags [n, c], or Pairs
             Rows are similar when their labels are equal, when they share a tag, or as the pairs say. Methods that
             learn from X alone ignore it. Rows with the label −1, None, NaN or a blank word have no label; nor do rows
@@ -159,11 +160,13 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
     def encode(self, X: ArrayLike) -> NDArray[np.uint8]:
         """Packed codes, uint8 [n, ceil(n_bits / 8)]; bit j in numpy's `packbits` order, spare bits zero."""
-        return packing.pack(self._margins(X) >= 0)
+        check_is_fitted(self, "hash_function_")
+        return models.encode(self.hash_function_, validation.rows(self, X, reset=False), self.n_jobs)
 
     def transform(self, X: ArrayLike) -> NDArray[np.uint8]:
         """Codes as 0/1, uint8 [n, n_bits]."""
-        return (self._margins(X) >= 0).astype(np.uint8)
+        packed = self.encode(X)
+        return packing.unpack(packed, self.hash_function_.n_bits)
 
     def score(self, X: ArrayLike, y: ArrayLike) -> float:
         """Mean average precision, tie-aware, when each row of X is searched for among the others by Hamming distance.
@@ -258,16 +261,13 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         """Learned attributes from those that a file keeps."""
         return learned
 
-    def _margins(self, X: ArrayLike) -> Floats:
-        check_is_fitted(self, "hash_function_")
-        return self.hash_function_.margins(validation.features(self, X, reset=False), self.n_jobs)
-
     @property
     def _n_features_out(self) -> int:
         return int(self.hash_function_.n_bits)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
         tags.target_tags.required = bool(self.takes)
         tags.target_tags.two_d_labels = "tags" in self.takes
         tags.transformer_tags.preserves_dtype = []

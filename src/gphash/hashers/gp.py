@@ -245,7 +245,7 @@ class GPHasher(Hasher):
             elif isinstance(X, FolderTable):
                 table = X
             else:
-                table = ArrayTable(validation.features(self, X, reset=True))
+                table = ArrayTable(validation.rows(self, X, reset=True))
             if not isinstance(table, ArrayTable):
                 self.__dict__.pop("feature_names_in_", None)  # of rows that were fitted before
             self.n_features_in_ = table.n_features
@@ -258,11 +258,11 @@ class GPHasher(Hasher):
         and differ from the most probable bits here and there.
         """
         check_is_fitted(self, "hash_function_")
-        return self.hash_function_.probabilities(validation.features(self, X, reset=False), self.n_jobs)
+        return self.hash_function_.probabilities(validation.rows(self, X, reset=False), self.n_jobs)
 
     def predict_proba(self, X: ArrayLike) -> Floats:
         """P(class), as often as classes occur in training, or P(tag), [n, c]; columns as in `classes_` or `tags_`."""
-        return self._posterior().classes(validation.features(self, X, reset=False), self.n_jobs)
+        return self._posterior().classes(validation.rows(self, X, reset=False), self.n_jobs)
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """The most probable class, [n]; or the tags that are more probable than not, 0 or 1, [n, c]."""
@@ -286,7 +286,7 @@ class GPHasher(Hasher):
         It is the share of training rows that are at least as far from the others, and as unsure of their classes. So of
         rows like these, at most 5 % have a familiarity of .05 or less, and of other kinds of things many more.
         """
-        return self._posterior().look(validation.features(self, X, reset=False), self.n_jobs).familiarity
+        return self._posterior().look(validation.rows(self, X, reset=False), self.n_jobs).familiarity
 
     @property
     def trust_(self) -> Trust | None:

@@ -10,12 +10,14 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
 from gphash import arrays
-from gphash.arrays import LARGEST, Floats
+from gphash.arrays import LARGEST, Floats, Rows, SparseRows
+
+UNREAD = {"ensure_all_finite": False}  # `arrays.check_numbers` looks at them, a tile at a time
 
 
 def parameter(default: Any, need: str, fits: Callable[[Any], bool]) -> Any:
@@ -90,13 +92,28 @@ def seed(random_state: Any) -> int:
 
 def features(estimator: Any, X: ArrayLike, reset: bool) -> Floats:
     """Features as float32 or float64 [n, d]; `reset` is True in `fit`, where the number of columns is learned."""
+    found = rows(estimator, X, reset)
+    return arrays.widened(found[:] if isinstance(found, SparseRows) else found)
+
+
+def rows(estimator: Any, X: ArrayLike, reset: bool) -> Rows:
+    """The same, but that short numbers, such as float16 and int8, keep their type, and sparse rows stay sparse."""
     if X is None:
         raise ValueError(
             "X is None; give features [n, d]. A data set of pictures gets them from gphash.data.descriptors.described."
         )
-    # Everything that is not of these types becomes the first of them; float32 holds bytes and the like exactly.
-    short = getattr(getattr(X, "dtype", None), "itemsize", 8) <= 2
-    types = [np.float32, np.float64] if short else [np.float64, np.float32]
-    checked: Floats = validate_data(estimator, X, reset=reset, dtype=types, ensure_min_samples=2 if reset else 1)
+    checks: dict[str, Any] = {"reset": reset, "ensure_min_samples": 2 if reset else 1}
+    if arrays.is_sparse(X):
+        kept = arrays.sparse(validate_data(estimator, X, **checks, dtype=None, accept_sparse="csr", **UNREAD))
+        arrays.check_numbers(kept)
+        return kept
+    if isinstance(X, np.ndarray) and arrays.is_short(X.dtype):
+        short: NDArray[Any] = validate_data(estimator, X, **checks, dtype=None, **UNREAD)
+        arrays.check_numbers(short)
+        return short
+    # What is neither of these types becomes the first of them; float32 holds bytes and the like exactly.
+    small = getattr(getattr(X, "dtype", None), "itemsize", 8) <= 2
+    types = [np.float32, np.float64] if small else [np.float64, np.float32]
+    checked: Floats = validate_data(estimator, X, **checks, dtype=types)
     arrays.check_range(checked)
     return checked

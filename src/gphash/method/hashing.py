@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gphash import schema
-from gphash.arrays import Floats
+from gphash.arrays import Floats, Rows, widened
 from gphash.codes.packing import MOST_BITS
 from gphash.execution.local import LocalExecutor, row_blocks
 from gphash.method import kernels, scaling
@@ -88,15 +88,15 @@ class HashFunction:
         """Width of a raw row."""
         return len(self.scaling.mean)
 
-    def margins(self, X: Floats, n_jobs: int | None = 1) -> Floats:
+    def margins(self, X: Rows, n_jobs: int | None = 1) -> Floats:
         """Predictive means of the latent functions, [n, m]; their signs are the bits."""
         return _resolve(self, X, self.means(X, n_jobs))
 
-    def means(self, X: Floats, n_jobs: int | None = 1) -> Floats:
+    def means(self, X: Rows, n_jobs: int | None = 1) -> Floats:
         """The same to float32's precision: `doubt` says where that does not tell the sign."""
         return self.look(X, n_jobs)[0]
 
-    def look(self, X: Floats, n_jobs: int | None = 1) -> tuple[Floats, Floats]:
+    def look(self, X: Rows, n_jobs: int | None = 1) -> tuple[Floats, Floats]:
         """These means, and how near the nearest inducing input is, as a correlation, [n]."""
 
         def seen(rows: Floats) -> tuple[Floats, Floats]:
@@ -111,7 +111,7 @@ class HashFunction:
         """Whether the method knows how certain bits are."""
         return self.uncertainty is not None
 
-    def probabilities(self, X: Floats, n_jobs: int | None = 1) -> Floats:
+    def probabilities(self, X: Rows, n_jobs: int | None = 1) -> Floats:
         """P(bit = 1), [n, m]; at least ½ exactly where the margin is not negative."""
         from scipy.special import ndtr  # takes longer to import than most rows to encode
 
@@ -134,7 +134,7 @@ class HashFunction:
     def exact_means(self, X: Floats) -> Floats:
         """Predictive means of a few rows in float64, [n, m]."""
         landmarks, weights = self.exact
-        K = self.kernel.evaluate(landmarks, scaling.apply(self.scaling, X, np.float64))
+        K = self.kernel.evaluate(landmarks, scaling.apply(self.scaling, widened(X), np.float64))
         return np.asarray(K @ weights + self.offset)
 
     @cached_property
@@ -201,7 +201,7 @@ def _mean(function: HashFunction, X: Floats) -> tuple[Floats, Floats]:
     return (K @ function.weights).astype(np.float64) + function.offset, K
 
 
-def _resolve(function: HashFunction, X: Floats, mean: Floats) -> Floats:
+def _resolve(function: HashFunction, X: Rows, mean: Floats) -> Floats:
     """Compute the means of rows with a sign in doubt again, in float64."""
     doubtful = np.flatnonzero((np.abs(mean) < function.doubt).any(axis=1))
     if len(doubtful):
@@ -210,11 +210,11 @@ def _resolve(function: HashFunction, X: Floats, mean: Floats) -> Floats:
     return mean
 
 
-def _by_tiles(work: Callable[[Floats], tuple[Floats, ...]], X: Floats, n_jobs: int | None) -> tuple[Floats, ...]:
+def _by_tiles(work: Callable[[Floats], tuple[Floats, ...]], X: Rows, n_jobs: int | None) -> tuple[Floats, ...]:
     """Apply `work` to tiles of rows and put the parts of its results together."""
     tiles = row_blocks(len(X), TILE)
     if len(tiles) == 1:
-        return work(X)
+        return work(widened(X[tiles[0]]))
     with LocalExecutor(n_jobs) as executor:
-        results = list(executor.collect(lambda rows: work(X[rows]), tiles))
+        results = list(executor.collect(lambda rows: work(widened(X[rows])), tiles))
     return tuple(np.concatenate(parts) for parts in zip(*results, strict=True))

@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gphash import schema
-from gphash.arrays import Floats
+from gphash.arrays import Floats, Rows
 from gphash.codes import reading, trust
 from gphash.codes.packing import MOST_BITS
 from gphash.codes.reading import CodeReader, log_posteriors
@@ -133,11 +133,11 @@ class PosteriorFunction:
         """Codes of rows that are sure to have one class or tag and no other, bits, [c, m]."""
         return (self.directions + self.offset >= 0).astype(np.uint8)
 
-    def margins(self, X: Floats, n_jobs: int | None = 1) -> Floats:
+    def margins(self, X: Rows, n_jobs: int | None = 1) -> Floats:
         """How far on the 1 side every bit of every row is, [n, m]; zero where only rounding could tell the side."""
         return self._margins(X, self.classifier.means(X, n_jobs))
 
-    def _margins(self, X: Floats, means: Floats) -> Floats:
+    def _margins(self, X: Rows, means: Floats) -> Floats:
         reach = np.abs(self.directions)
         # A soft-max changes by at most twice what logits do, all classes together.
         slack = 2 * self.power * float(self.classifier.doubt.max())
@@ -152,7 +152,7 @@ class PosteriorFunction:
             margin[rows] = found
         return margin
 
-    def probabilities(self, X: Floats, n_jobs: int | None = 1) -> Floats:
+    def probabilities(self, X: Rows, n_jobs: int | None = 1) -> Floats:
         """P(bit = 1) of the row's true code, [n, m]."""
         return self._chances(self.classes(X, n_jobs))
 
@@ -166,7 +166,7 @@ class PosteriorFunction:
             chance = ndtr((p @ self.directions + self.offset) / np.maximum(deviation, LEAST_DEVIATION))
         return np.clip(chance, 0.0, 1.0)
 
-    def classes(self, X: Floats, n_jobs: int | None = 1) -> Floats:
+    def classes(self, X: Rows, n_jobs: int | None = 1) -> Floats:
         """P(class | x), or P(tag | x), [n, c]."""
         return self.believe(self.classifier.means(X, n_jobs))
 
@@ -174,7 +174,7 @@ class PosteriorFunction:
         """The same from logits of classes as they were weighed in training."""
         return np.exp(log_posteriors(logits + self.shift, self.exclusive))
 
-    def look(self, X: Floats, n_jobs: int | None = 1) -> Seen:
+    def look(self, X: Rows, n_jobs: int | None = 1) -> Seen:
         """Everything about rows."""
         assert self.trust is not None
         means, nearness = self.classifier.look(X, n_jobs)
