@@ -16,8 +16,8 @@ from gphash.paper import reproduce as reproducing
 from tests.cli.running import COMMAND, ENVIRONMENT, inside
 
 COMMANDS = (
-    "fit", "evaluate", "export", "index", "add", "remove", "compact", "encode", "search", "dedupe", "serve", "store",
-    "fetch", "drop", "info", "data", "compare", "reproduce", "demo",
+    "fit", "evaluate", "suggest", "export", "index", "add", "remove", "compact", "encode", "search", "dedupe", "serve",
+    "store", "fetch", "drop", "info", "data", "compare", "reproduce", "demo",
 )  # fmt: skip
 HEAVY = ("numpy", "scipy", "sklearn", "numba", "matplotlib", "PIL", "fastapi", "uvicorn")
 

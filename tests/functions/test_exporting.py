@@ -34,6 +34,9 @@ GIVEN = {
     "exponential": ("gph", {"kernel": "exponential"}, digits.y[TRAIN]),
     "tags": ("gph", {}, digits.tags[TRAIN]),
     "sampled": ("gph", {"codes": "sampled", "max_sweeps": 4}, digits.y[TRAIN]),
+    "joined": ("gph", {"n_free_bits": 5}, digits.y[TRAIN]),
+    "joined tags": ("gph", {"n_free_bits": 5}, digits.tags[TRAIN]),
+    "joined pairs": ("gph", {"n_free_bits": 5, "max_sweeps": 4}, digits.pairs(400, 4000)),
     "pairs": ("gph", {"max_sweeps": 4}, digits.pairs(400, 4000)),
     "sdh": ("sdh", {"n_inducing": 50}, digits.y[TRAIN]),
     "classifier": ("classifier-codes", {"n_inducing": 50}, digits.y[TRAIN]),
@@ -42,7 +45,7 @@ GIVEN = {
     "spectral": ("spectral", {}, None),
     "trees": ("fasthash", {"n_trees": 5, "depth": 3}, digits.y[TRAIN]),
 }
-PROBABLE = {"posterior", "centred", "matern", "exponential", "tags"}
+PROBABLE = {"posterior", "centred", "matern", "exponential", "tags", "joined", "joined tags"}
 
 
 @pytest.fixture(scope="module", params=GIVEN)
@@ -76,7 +79,7 @@ def test_every_form_gives_the_same_codes(fitted, tmp_path):
     np.testing.assert_array_equal(bits[~doubtful], hasher.transform(ROWS)[~doubtful])
     assert (found["codes"].dtype, found["codes"].shape) == (np.uint8, (len(ROWS), 2))
     assert not (found["codes"][:, 1] & 0b1111).any()
-    has_bits = name in PROBABLE | {"sampled", "pairs"}
+    has_bits = name in PROBABLE | {"sampled", "pairs", "joined pairs"}
     assert told.outputs == ["codes", *["bit_probabilities"] * has_bits, *["class_probabilities"] * (name in PROBABLE)]
     if has_bits:
         np.testing.assert_allclose(found["bit_probabilities"], hasher.bit_probabilities(ROWS), atol=1e-4)

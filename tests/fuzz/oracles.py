@@ -19,7 +19,12 @@ def demand(holds, otherwise):
 
 def margins(parts, X):
     """Margins of rows by a model's own numbers, [n, m], and how near to zero rounding may decide their sign."""
-    meta, arrays = parts.header["meta"], {name: array.astype(np.float64) for name, array in parts.arrays.items()}
+    meta = parts.header["meta"]
+    if meta["form"] == "joined":
+        found = [margins(_part(parts, name), X) for name in ("supervised", "free")]
+        tolerances = [np.broadcast_to(tolerance, margin.shape) for margin, tolerance in found]
+        return np.hstack([margin for margin, _ in found]), np.hstack(tolerances)
+    arrays = {name: array.astype(np.float64) for name, array in parts.arrays.items()}
     if "features" in arrays:
         return _trees(parts.arrays, X), np.full((1, 1), 1e-9)
     scaled = X.astype(np.float64) - arrays["scaling_mean"]
@@ -43,6 +48,12 @@ def margins(parts, X):
     if "bias" in arrays:
         return _posteriors(meta, arrays, scaled)
     return _machine(meta, arrays, scaled, offset)
+
+
+def _part(parts, name):
+    """What a file says of one of its functions."""
+    own = {key.removeprefix(f"{name}."): array for key, array in parts.arrays.items() if key.startswith(f"{name}.")}
+    return parts._replace(header={"meta": parts.header["meta"][name]}, arrays=own)
 
 
 def _machine(meta, arrays, scaled, offset):

@@ -68,6 +68,7 @@ class Models:
             GPHasher(
                 n_inducing=12, n_starts=1, max_sweeps=3, length_scale=0.9, signal_scale=4.0, codes="sampled", **small
             ),
+            GPHasher(n_inducing=12, n_starts=1, length_scale=0.9, signal_scale=4.0, n_free_bits=2, **small),
             methods.METHODS.find("fasthash")(n_trees=4, depth=2, **small),
             methods.METHODS.find("itq")(**small),
             methods.METHODS.find("sdh")(n_inducing=12, length_scale=0.9, ridge=0.01, **small),

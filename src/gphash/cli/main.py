@@ -3,7 +3,7 @@
 import io  # noqa: I001
 import sys
 
-from gphash.cli import training, exporting, collecting, searching, deduping, serving, storing  # noqa: F401
+from gphash.cli import training, suggesting, exporting, collecting, searching, deduping, serving, storing  # noqa: F401
 from gphash.cli import looking, comparing  # noqa: F401
 from gphash.cli.app import app
 

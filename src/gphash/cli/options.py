@@ -30,6 +30,7 @@ DATA = (
     "blocks, or a Zarr array. With an encoder of texts also a file .txt, one text a line, a folder of .txt files, or a "
     "table with a column of texts."
 )
+MOST_BITS = 256  # that "auto" may take
 NAMED = 5  # files that were left out
 BLOCKS = "a folder of .npy or .parquet blocks, or a Zarr array"
 
@@ -45,6 +46,23 @@ def number(word: str, least: int = 1, most: int | None = None) -> int:
 def whole(*names: str, least: int = 1, most: int | None = None, **how: Any) -> Any:
     """An option that takes a whole number."""
     return Option(*names, parser=lambda word: number(str(word), least, most), metavar="NUMBER", **how)
+
+
+def length(word: str) -> int:
+    """A number of bits; 0 for the word "auto"."""
+    return 0 if word == "auto" else number(word)
+
+
+Length = Annotated[
+    int,
+    Option(
+        "--bits",
+        "-b",
+        parser=lambda word: length(str(word)),
+        metavar="NUMBER",
+        help="Length of a code; auto takes the shortest that is nearly as good as any on held-out rows.",
+    ),
+]
 
 
 def words(name: str, text: str) -> list[str]:

@@ -41,6 +41,7 @@ Checkpoint = Annotated[Path | None, Option(help="File that keeps the state of tr
 @app.command(
     "gphash fit digits:train --bits 16",
     "gphash fit photos/ -o photos.gph --checkpoint photos.run",
+    "gphash fit texts.npz --bits auto",
     "gphash fit photos/ --descriptor bag-of-words --set kernel=matern-3/2",
     "gphash fit reviews.csv --text-column body --descriptor all-MiniLM-L6-v2/",
     "gphash fit /shared/blocks --cluster tcp://10.0.0.1:8786",
@@ -49,7 +50,7 @@ Checkpoint = Annotated[Path | None, Option(help="File that keeps the state of tr
 @options.with_columns
 def fit(
     data: Data,
-    n_bits: Annotated[int, whole("--bits", "-b", help="Length of a code.")] = 32,
+    n_bits: options.Length = 32,
     method: Annotated[str, Option("--method", "-m", help=METHOD, autocompletion=options.complete_method)] = "gph",
     path: Annotated[Path | None, output("The model; DATA-BITS.gph if not given. A model there is replaced.")] = None,
     option: Set = None,
@@ -71,12 +72,14 @@ def fit(
     """
     given = options.settings(option)
     with app.usage():
-        hasher = _hasher(method, given, n_bits=n_bits, random_state=random_state, n_jobs=n_jobs)
+        hasher = make_hasher(
+            method, given, n_bits=n_bits or options.MOST_BITS, random_state=random_state, n_jobs=n_jobs
+        )
     where: dict[str, Any] = {"executor": executor, "checkpoint": checkpoint}
     for name, value in where.items():
         if value is not None and name not in hasher.runs_with:
             raise BadParameter(f"{name}={str(value)!r}: {method} trains without it; leave it out, or use --method gph.")
-    target = path or Path(f"{outputs.stem(data)}{'' if method == 'gph' else f'-{method}'}-{n_bits}.gph")
+    target = path or Path(f"{outputs.stem(data)}{'' if method == 'gph' else f'-{method}'}-{n_bits or 'auto'}.gph")
     outputs.file(target, "model", data, checkpoint)
     if options.has_blocks(data, executor):
         options.refuse_descriptor(descriptor)
@@ -87,6 +90,8 @@ def fit(
     X, y, (n_rows, n_features), *about = lesson
     if hasattr(hasher, "n_inducing") and "n_inducing" not in given:
         hasher.n_inducing = min(hasher.n_inducing, n_rows)  # more would be a warning that nobody asked for
+    if not n_bits:
+        n_bits = hasher.n_bits = _suggested(hasher, lesson)
     most = getattr(hasher, "max_sweeps", None)
     began = time.perf_counter()
     with shown.Meter(f"fitting {method}") as meter:
@@ -99,6 +104,25 @@ def fit(
     _tell_fit(hasher, told | {"model": target, "fingerprint": hasher.save(target, *about)}, verbose)
 
 
+def _suggested(hasher: "Hasher", lesson: tuple[Any, ...]) -> int:
+    """How many bits to take, and a line that says why."""
+    import numpy as np
+
+    from gphash.hashers.gp import GPHasher
+    from gphash.paper import lengths
+
+    X, y, *_ = lesson
+    if not isinstance(hasher, GPHasher) or not isinstance(X, np.ndarray) or isinstance(y, tuple) or y is None:
+        raise BadParameter(
+            "--bits 'auto' needs --method gph and rows in memory that have labels or tags; give a number."
+        )
+    with shown.Meter("choosing the number of bits") as meter:
+        meter.show(0, None, "", f"{meter.label}, on rows held out")
+        found = lengths.suggest(hasher, X, y, watch=lambda sweep: meter.sweep(sweep, hasher.max_sweeps, False))
+    shown.remark(f"{found.n_bits} bits: {found.reason}")
+    return found.n_bits
+
+
 def _name_classes(hasher: "Hasher", names: list[str] | None) -> None:
     """Let a model know what the classes are called that it was taught by their numbers."""
     import numpy as np
@@ -107,7 +131,7 @@ def _name_classes(hasher: "Hasher", names: list[str] | None) -> None:
         hasher.classes_ = np.array(names)[hasher.classes_]
 
 
-def _hasher(method: str, given: dict[str, Any], **own: Any) -> "Hasher":
+def make_hasher(method: str, given: dict[str, Any], **own: Any) -> "Hasher":
     """A method with its parameters, all of them checked before any row is read."""
     kind, elsewhere = methods.METHODS.find(method), app.options_of(fit)
     known = set(kind().get_params(deep=False)) - set(elsewhere)

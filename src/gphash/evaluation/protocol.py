@@ -274,7 +274,8 @@ def _calibration(hasher: Encoder, chances: Floats, labels: NDArray[Any], train: 
     known = np.isin(labels, classes)  # a class that training has not seen has no true bits
     if not known.any():
         return {}
-    return {"calibration": diagnostics.calibrate(chances[known], words[np.searchsorted(classes, labels[known])])}
+    taught = chances[known, : words.shape[1]]  # free bits, which come last, have no true value
+    return {"calibration": diagnostics.calibrate(taught, words[np.searchsorted(classes, labels[known])])}
 
 
 def _check_data(data: Mapping[str, Any]) -> None:

@@ -1,8 +1,10 @@
 """Arrays too large for memory, in a temporary file that is mapped into memory and gone when nobody uses it any more."""
 
+import contextlib
 import mmap
 import os
 import tempfile
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -39,3 +41,13 @@ class Spill:
             self._map = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
         flat = np.frombuffer(self._map, dtype=dtype, count=int(np.prod(shape)), offset=offset)
         return flat.reshape(shape)
+
+
+def machine_memory() -> float:
+    """Bytes of memory that this process may hope for: the machine's, or its container's if that is less."""
+    memory = 8e9  # where the machine does not say
+    with contextlib.suppress(AttributeError, ValueError, OSError):
+        memory = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    with contextlib.suppress(OSError, ValueError):
+        memory = min(memory, float(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return memory

@@ -55,6 +55,7 @@ FORMS: Registry[Any] = Registry(
         "linear": "gphash.functions.projections:LinearFunction",
         "sinusoids": "gphash.functions.projections:SinusoidFunction",
         "trees": "gphash.functions.trees:TreesFunction",
+        "joined": "gphash.functions.joined:JoinedFunction",
     },
 )
 """Classes of hash functions by the names that files have for them."""

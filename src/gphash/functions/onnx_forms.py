@@ -1,4 +1,4 @@
-"""Every form of hash functions as a graph: the formulas of `hashing`, `posteriors`, `projections`, `trees`.
+"""Every form of hash functions as a graph: the formulas of `hashing`, `posteriors`, `projections`, `trees`, `joined`.
 
 The graph is given rows in float32 and works in the precision that ours begins with: float32 for the squared
 exponential kernel and what follows it, so that any runtime can do it; float64 for distances of rougher kernels and for
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from gphash.arrays import Floats
 from gphash.functions import onnx_graph
+from gphash.functions.joined import JoinedFunction
 from gphash.functions.onnx_graph import Symbol
 from gphash.functions.projections import ROUNDING, LinearFunction, Projection, SinusoidFunction
 from gphash.functions.trees import TreesFunction
@@ -57,6 +58,7 @@ GRAPHS: Registry[type[FormGraph]] = Registry(
         "linear": "gphash.functions.onnx_forms:LinearGraph",
         "sinusoids": "gphash.functions.onnx_forms:SinusoidsGraph",
         "trees": "gphash.functions.onnx_forms:TreesGraph",
+        "joined": "gphash.functions.onnx_forms:JoinedGraph",
     },
 )
 """Graphs of forms by the names of the forms."""
@@ -218,6 +220,36 @@ class TreesGraph(FormGraph):
             moved = generator.random(n_rows) < 0.7
             X[moved, feature] += (0.1 * width * generator.normal(size=int(moved.sum()))).astype(np.float32)
         return X
+
+
+class JoinedGraph(FormGraph):
+    """Supervised bits, and free bits behind them."""
+
+    def _supervised(self, function: JoinedFunction) -> FormGraph:
+        return PosteriorsGraph() if isinstance(function.supervised, PosteriorFunction) else KernelGraph()
+
+    def outputs(self, function: JoinedFunction, rows: Symbol, codes_only: bool) -> Outputs:
+        """Margins and P(bit = 1) of both parts, and what the supervised one knows of classes."""
+        found = self._supervised(function).outputs(function.supervised, rows, codes_only)
+        # In float64, where a margin keeps its sign whichever part it is of.
+        free, node = LinearGraph().outputs(function.free, rows, codes_only)["margins"], rows.graph.node
+        if "bit_probabilities" in found:
+            chance = _normal_cdf(free.astype(np.float32))
+            found["bit_probabilities"] = node("Concat", found["bit_probabilities"].astype(np.float32), chance, axis=1)
+        return found | {"margins": node("Concat", found["margins"].astype(np.float64), free, axis=1)}
+
+    def doubtful(self, function: JoinedFunction, X: Floats) -> NDArray[np.bool_]:
+        """Those of the parts."""
+        supervised = self._supervised(function).doubtful(function.supervised, X)
+        return np.hstack([supervised, LinearGraph().doubtful(function.free, X)])
+
+    def slack(self, function: JoinedFunction) -> float:
+        """Of the supervised part."""
+        return self._supervised(function).slack(function.supervised)
+
+    def probes(self, function: JoinedFunction, n_rows: int, generator: np.random.Generator) -> Floats:
+        """Those of the supervised part."""
+        return self._supervised(function).probes(function.supervised, n_rows, generator)
 
 
 def _ensemble(function: TreesFunction) -> dict[str, Any]:

@@ -2,15 +2,17 @@
 
 import contextlib
 import os
+import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from numbers import Integral
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
@@ -21,7 +23,10 @@ from gphash.codes.trust import Trust
 from gphash.data import blocks
 from gphash.data.blocks import ArrayTable, FolderTable, Table
 from gphash.execution.local import BlocksLostError, LocalExecutor
-from gphash.hashers import validation
+from gphash.execution.spill import machine_memory
+from gphash.functions.joined import JoinedFunction
+from gphash.functions.projections import LinearFunction
+from gphash.hashers import free_bits, validation
 from gphash.hashers.contract import Hasher
 from gphash.method import checkpoint as checkpoints
 from gphash.method import inducing, training
@@ -49,6 +54,10 @@ class GPHasher(Hasher):
 
     Parameters
     ----------
+    n_free_bits : int
+        How many of the n_bits, the last ones, are learned without labels, from the features alone (`ITQ`). Rows of
+        classes that training has not seen are found better by them, and rows of one class ordered better; seen classes
+        are found a little worse by distance. P(similar) leaves them out. At most as many as X has features.
     codes : {"posterior", "sampled"}
         "posterior": functions learn to tell classes or tags apart, and bits are what their probabilities look like from
         directions that retrieve well. "sampled" is the paper: every bit has a function of its own, and codes
@@ -100,9 +109,9 @@ class GPHasher(Hasher):
 
     Attributes
     ----------
-    hash_function_ : PosteriorFunction or HashFunction
+    hash_function_ : PosteriorFunction, HashFunction or JoinedFunction
         All that encoding needs: scaling, kernel, inducing inputs, weights and uncertainty; for codes from posteriors,
-        these are of its `classifier`, and directions come with it.
+        these are of its `classifier`, and directions come with it. With free bits, all this is its part `supervised`.
     length_scale_, signal_scale_, pair_weight_ : float
         As given or as chosen.
     leave_one_out_score_ : float
@@ -111,9 +120,9 @@ class GPHasher(Hasher):
         What the callback saw.
     seconds_ : dict
         Training time by phase.
-    classes_, class_codes_ : arrays of shape [c] and [c, n_bits]
-        With class labels: the classes, and the code, as bits, that each got in training. Of sampled codes that is the
-        commonest, and not saved.
+    classes_, class_codes_ : arrays of shape [c] and [c, n_bits − n_free_bits]
+        With class labels: the classes, and the code, as supervised bits, that each got in training. Of sampled codes
+        that is the commonest, and not saved.
     tags_ : list of int, or None
         With tags: which columns of y, those that some row has, the columns of `predict_proba` are.
     traffic_ : dict
@@ -140,6 +149,7 @@ class GPHasher(Hasher):
         "tags_": Maybe(Each(Number(0))),
     }
 
+    n_free_bits: int = validation.count(0)
     codes: str = validation.one_of("posterior", "sampled")
     n_inducing: int = validation.whole(1000)
     inducing: str = validation.one_of(*inducing.CHOICES)
@@ -160,12 +170,14 @@ class GPHasher(Hasher):
     block_size: int = validation.whole(2048)
     memory_limit: float | str = validation.positive_or_auto("auto", 1, 1e18)
 
-    hash_function_: HashFunction | PosteriorFunction = field(init=False)
+    hash_function_: HashFunction | PosteriorFunction | JoinedFunction = field(init=False)
 
     def check_parameters(self) -> None:
         """Refuse bad parameters, without any rows; `fit` does so first."""
         super().check_parameters()
         KERNELS.find(self.kernel, "kernel")
+        if self.n_free_bits >= self.n_bits:
+            raise ValueError(f"n_free_bits={self.n_free_bits!r}; give fewer than n_bits={self.n_bits!r}, all bits.")
 
     def fit(  # type: ignore[override]
         self,
@@ -185,14 +197,48 @@ class GPHasher(Hasher):
         run = {"executor": executor, "checkpoint": checkpoint, "callback": callback}
         return super().fit(X, y, sample_weight=sample_weight, **run)
 
+    def fit_lengths(
+        self, X: ArrayLike, y: ArrayLike, lengths: Iterable[int], callback: Callable[[Any], None] | None = None
+    ) -> dict[int, Self]:
+        """Hashers for codes of several lengths, by n_bits, each as `fit` would make it; this one stays as it is.
+
+        Codes from the posterior differ in their last step only: all lengths take little longer than one.
+        """
+        hashers = {int(n_bits): clone(self).set_params(n_bits=int(n_bits)) for n_bits in lengths}
+        if not hashers:
+            raise ValueError("lengths is empty; give at least one number of bits.")
+        for hasher in hashers.values():
+            hasher.check_parameters()
+        first, *others = hashers.values()
+        if first.codes == "sampled" or isinstance(y, Pairs):
+            return {n_bits: hasher.fit(X, y, callback=callback) for n_bits, hasher in hashers.items()}
+        for hasher, learned in zip(hashers.values(), first._learn_all(others, X, y, callback=callback), strict=True):
+            hasher.__dict__.update(first.__dict__ | {"n_bits": hasher.n_bits} | learned)
+        return hashers
+
     def _learn(
         self, X: Any, y: Any, executor: Any, checkpoint: Any, callback: Any, sample_weight: Any = None
     ) -> dict[str, Any]:
+        return self._learn_all([], X, y, executor, checkpoint, callback, sample_weight)[0]
+
+    def _learn_all(
+        self,
+        others: Sequence["GPHasher"],
+        X: Any,
+        y: Any,
+        executor: Any = None,
+        checkpoint: Any = None,
+        callback: Any = None,
+        sample_weight: Any = None,
+    ) -> list[dict[str, Any]]:
+        """Learned attributes by name, of this one and of others that have another length and else the same."""
         if callback is not None and not callable(callback):
             raise ValueError(f"callback={callback!r}; give a function of one Sweep, or None.")
-        self._check_checkpoint(checkpoint)
+        if checkpoint is not None:
+            checkpoints.check_place(checkpoint, self.random_state)
         settings = self._settings(spill=executor is None)
         with self._place(X, executor) as (table, workers):
+            free_bits.check(self.n_free_bits, table.n_features)
             if y is None and isinstance(table, FolderTable) and (known := table.labels()) is not None:
                 y = known.y
             weighting = self.class_weight, sample_weight
@@ -205,26 +251,18 @@ class GPHasher(Hasher):
                     sizes = [len(rows) for rows in training.layout(supervision, settings).blocks]
                     width = training.n_columns(supervision, settings)
                     resumed = checkpoints.load(path, mark, settings, table.n_features, width, sizes)
-            trained = _train(table, supervision, settings, workers, callback, keeper, resumed)
-        learned: dict[str, Any] = {
-            "hash_function_": trained.function,
-            "length_scale_": trained.chosen.kernel.length_scale,
-            "signal_scale_": trained.chosen.kernel.signal_scale,
-            "pair_weight_": trained.chosen.pair_weight,
-            "sweeps_": trained.sweeps,
-            "leave_one_out_score_": trained.sweeps[-1].leave_one_out,
-            "seconds_": trained.seconds,
-            "tags_": None,
-        }
-        if executor is not None:
-            learned["traffic_"] = workers.traffic
-        if isinstance(supervision, Signatures) and supervision.kind == "labels" and supervision.classes is not None:
-            taught = supervision[supervision.known]
-            classes = supervision.classes[np.unique(taught.masks).astype(np.int64)]
-            learned |= {"classes_": classes, "class_codes_": trained.words}
-        elif isinstance(supervision, Signatures) and supervision.kind == "tags":
-            learned["tags_"] = similarity.tags_there(supervision[supervision.known]).tolist()
-        return learned
+            trained = [_train(table, supervision, settings, workers, callback, keeper, resumed)]
+            for other in others:
+                assert trained[0].resized is not None
+                function = trained[0].resized(other.n_bits - other.n_free_bits)
+                words = None if trained[0].words is None else function.words
+                trained.append(trained[0]._replace(function=function, words=words))
+            began, how = time.perf_counter(), (table, int(self.n_free_bits), settings.unit_length, settings.seed)
+            free = training.persist(partial(free_bits.learn, *how, workers)) if self.n_free_bits else None
+            if free is not None:
+                trained[0].seconds["free bits"] = time.perf_counter() - began
+        traffic = {} if executor is None else {"traffic_": workers.traffic}
+        return [_learned(one, free, supervision) | traffic for one in trained]
 
     @contextlib.contextmanager
     def _place(self, X: ArrayLike | str | os.PathLike[str], executor: Any) -> Iterator[tuple[Table, Any]]:
@@ -277,7 +315,9 @@ class GPHasher(Hasher):
 
         Similar is to have the same class, or to share a tag. Of an item nothing is known but its code.
         """
-        read = self._posterior().reader()
+        self._posterior()
+        read = self.reader_
+        assert read is not None
         return read.compare(self.predict_proba(X), read.read(packing.check_packed(packed, self.hash_function_.n_bits)))
 
     def familiarity(self, X: ArrayLike) -> Floats:
@@ -291,7 +331,7 @@ class GPHasher(Hasher):
     @property
     def trust_(self) -> Trust | None:
         """What may be promised of answers; None for pairs and sampled codes."""
-        return self.hash_function_.trust if isinstance(self.hash_function_, PosteriorFunction) else None
+        return getattr(self.hash_function_, "trust", None)
 
     @property
     def class_names_(self) -> list[Any] | None:
@@ -305,17 +345,23 @@ class GPHasher(Hasher):
     def reader_(self) -> CodeReader | None:
         """What reads codes, and compares rows with them; None if codes were sampled."""
         check_is_fitted(self, "hash_function_")
-        return self.hash_function_.reader() if isinstance(self.hash_function_, PosteriorFunction) else None
+        return None if isinstance(self.hash_function_, HashFunction) else self.hash_function_.reader()
+
+    @property
+    def _supervised(self) -> HashFunction | PosteriorFunction:
+        """The part of the hash function that labels have taught."""
+        function = self.hash_function_
+        return function.supervised if isinstance(function, JoinedFunction) else function
 
     def _posterior(self) -> PosteriorFunction:
         """The hash function, if it knows classes or tags."""
         check_is_fitted(self, "hash_function_")
-        if not isinstance(self.hash_function_, PosteriorFunction):
+        if not isinstance(self._supervised, PosteriorFunction):
             raise ValueError("codes were sampled, or learned from pairs; fit labels or tags with codes='posterior'.")
-        return self.hash_function_
+        return self._supervised
 
     def _recall(self, learned: dict[str, Any]) -> dict[str, Any]:
-        function, sweeps = self.hash_function_, [Sweep(*record) for record in learned["sweeps_"]]
+        function, sweeps = self._supervised, [Sweep(*record) for record in learned["sweeps_"]]
         if not function.has_probabilities:
             raise FaultError("it does not know how probable bits are, and the method does")
         if (names := learned.pop("class_names_")) is not None:
@@ -326,12 +372,13 @@ class GPHasher(Hasher):
         return learned | scales | {"sweeps_": sweeps, "leave_one_out_score_": sweeps[-1].leave_one_out}
 
     def _settings(self, spill: bool) -> Settings:
-        numbers = ("n_bits", "n_inducing", "n_representatives", "n_starts", "max_sweeps", "block_size")
+        numbers = ("n_inducing", "n_representatives", "n_starts", "max_sweeps", "block_size")
         given: dict[str, Any] = {name: int(getattr(self, name)) for name in numbers}
         for name in ("length_scale", "signal_scale", "similarity_scale", "pair_weight"):
             given[name] = None if (value := getattr(self, name)) == "auto" else float(value)
-        limit = _machine_memory() / 2 if self.memory_limit == "auto" else float(self.memory_limit)
+        limit = machine_memory() / 2 if self.memory_limit == "auto" else float(self.memory_limit)
         return Settings(
+            n_bits=int(self.n_bits - self.n_free_bits),
             **given,
             codes=self.codes,
             inducing=self.inducing,
@@ -344,20 +391,26 @@ class GPHasher(Hasher):
             seed=validation.seed(self.random_state),
         )
 
-    def _check_checkpoint(self, place: Any) -> None:
-        """Refuse a checkpoint that could not be written or used: now, not after the first sweep."""
-        if place is None:
-            return
-        given: Any = self.random_state
-        if not isinstance(given, Integral):
-            raise ValueError(
-                f"checkpoint needs random_state to be a number, not {given!r}: other runs cannot be repeated."
-            )
-        if not isinstance(place, str | os.PathLike) or not os.fspath(place):
-            raise ValueError(f"checkpoint={place!r}; give the path of a file, or None.")
-        path = Path(place)
-        if path.is_dir() or not path.absolute().parent.is_dir():
-            raise ValueError(f"checkpoint={str(path)!r} is a folder, or in a folder that does not exist; give a file.")
+
+def _learned(trained: training.Trained, free: LinearFunction | None, supervision: Any) -> dict[str, Any]:
+    """Learned attributes by name."""
+    learned: dict[str, Any] = {
+        "hash_function_": trained.function if free is None else JoinedFunction(trained.function, free),
+        "length_scale_": trained.chosen.kernel.length_scale,
+        "signal_scale_": trained.chosen.kernel.signal_scale,
+        "pair_weight_": trained.chosen.pair_weight,
+        "sweeps_": trained.sweeps,
+        "leave_one_out_score_": trained.sweeps[-1].leave_one_out,
+        "seconds_": trained.seconds,
+        "tags_": None,
+    }
+    if isinstance(supervision, Signatures) and supervision.kind == "labels" and supervision.classes is not None:
+        taught = supervision[supervision.known]
+        classes = supervision.classes[np.unique(taught.masks).astype(np.int64)]
+        learned |= {"classes_": classes, "class_codes_": trained.words}
+    elif isinstance(supervision, Signatures) and supervision.kind == "tags":
+        learned["tags_"] = similarity.tags_there(supervision[supervision.known]).tolist()
+    return learned
 
 
 def _train(
@@ -365,7 +418,7 @@ def _train(
 ) -> training.Trained:
     if settings.n_inducing > table.n_rows:
         words = f"n_inducing={settings.n_inducing} exceeds the {table.n_rows} rows of X; all rows are inducing inputs."
-        warnings.warn(words, UserWarning, stacklevel=5)
+        warnings.warn(words, UserWarning, stacklevel=6)
     codes = None if keeper is None else keeper.codes
     try:
         trained = training.train(table, supervision, settings, executor, callback, keeper, resumed, codes)
@@ -384,17 +437,7 @@ def _train(
     if change > UNCONVERGED:
         words = f"expectation propagation has not converged: its sites still change by {change:.0%} a sweep. "
         words += "A smaller signal_scale makes it converge more easily."
-        warnings.warn(words, ConvergenceWarning, stacklevel=5)
+        warnings.warn(words, ConvergenceWarning, stacklevel=6)
     if trained.collapse is not None:
-        warnings.warn(trained.collapse, UserWarning, stacklevel=5)
+        warnings.warn(trained.collapse, UserWarning, stacklevel=6)
     return trained
-
-
-def _machine_memory() -> float:
-    """Bytes of memory that this process may hope for: the machine's, or its container's if that is less."""
-    memory = 8e9  # where the machine does not say
-    with contextlib.suppress(AttributeError, ValueError, OSError):
-        memory = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    with contextlib.suppress(OSError, ValueError):
-        memory = min(memory, float(Path("/sys/fs/cgroup/memory.max").read_text()))
-    return memory

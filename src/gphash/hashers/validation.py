@@ -37,6 +37,11 @@ def whole(default: int | None, most: float = np.inf) -> Any:
     return parameter(default, need, lambda value: _within(value, Integral, 1, most))
 
 
+def count(default: int) -> Any:
+    """A whole number of at least 0."""
+    return parameter(default, "a whole number of at least 0", lambda value: _within(value, Integral, 0, np.inf))
+
+
 def positive_or_auto(default: float | str = "auto", least: float = 1e-6, most: float = 1e6) -> Any:
     """A positive number within bounds, or the word "auto"."""
 

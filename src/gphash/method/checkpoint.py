@@ -7,9 +7,11 @@ Of rows on a cluster, the codes alone are kept, by the workers, in a file for ev
 beside the checkpoint; training that goes on finds sites anew, and ends with an equally good hash function.
 """
 
+import os
 import time
 import warnings
 from dataclasses import replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -278,3 +280,16 @@ def _restore_state(meta: dict[str, Any], arrays: dict[str, NDArray[Any]], blocks
     factor = triangular.factor(arrays["factor"]) if "factor" in arrays else None
     numbers: dict[str, Any] = {name: np.inf if meta[name] is None else meta[name] for name in STATE}
     return State(latents=latents, mean=arrays["mean"], factor=factor, **numbers)
+
+
+def check_place(place: Any, random_state: Any) -> None:
+    """Refuse a checkpoint that could not be written or used: now, not after the first sweep."""
+    if not isinstance(random_state, Integral):
+        raise ValueError(
+            f"checkpoint needs random_state to be a number, not {random_state!r}: other runs cannot be repeated."
+        )
+    if not isinstance(place, str | os.PathLike) or not os.fspath(place):
+        raise ValueError(f"checkpoint={place!r}; give the path of a file, or None.")
+    path = Path(place)
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        raise ValueError(f"checkpoint={str(path)!r} is a folder, or in a folder that does not exist; give a file.")

@@ -33,7 +33,8 @@ from gphash.method.state import Latent, Problem, Schedule, State, Sweep
 from gphash.supervision.similarity import Signatures, Supervision
 
 R = TypeVar("R")
-Ended = tuple[HashFunction | PosteriorFunction, CodeCounts, Callable[[], Signs]]
+Resized = Callable[[int], PosteriorFunction]
+Ended = tuple[HashFunction | PosteriorFunction, CodeCounts, Callable[[], Signs], Resized | None]
 
 READING = 16384  # rows read at a time where nothing else decides
 ANSWERED = 20_000  # rows, about, that teach the read-out
@@ -84,6 +85,7 @@ class Trained(NamedTuple):
     codes: Callable[[], Signs]  # brings the codes of the training rows here, [n, m]; 0 where nothing is known of one
     sweeps: list[Sweep]
     seconds: dict[str, float]  # by phase
+    resized: Resized | None  # the same with codes of another length; None if sampled
 
 
 class Checkpoint(NamedTuple):
@@ -115,10 +117,10 @@ def train(
     parts, answers = layout(supervision, settings), _answers(supervision, settings)
     if resumed is None:
         choose = partial(_choose, table, supervision, answers, settings, parts, executor, clock)
-        resumed = Checkpoint(*_persist(choose), None, [])
+        resumed = Checkpoint(*persist(choose), None, [])
         keep(resumed)
     chosen, start, state, sweeps = resumed
-    central = _persist(lambda: partition.read(table, parts.order[: parts.n_apart], executor))
+    central = persist(lambda: partition.read(table, parts.order[: parts.n_apart], executor))
     here, all_here = ArrayTable(central), np.arange(len(central))
     apart = [here.select(all_here[rows]) for rows in row_blocks(len(central), settings.block_size)]
     prior = priors.build(chosen.kernel, chosen.Z, settings.power)
@@ -129,10 +131,10 @@ def train(
     with storage as spill:
         width = settings.n_bits if answers is None else answers.shape[1]
         pair_table = gibbs.pair_table(width, settings.similarity_scale, chosen.pair_weight)
-        problem = _persist(lambda: source.problem(pair_table, settings.seed, spill))
+        problem = persist(lambda: source.problem(pair_table, settings.seed, spill))
         clock.lap("features")
         if state is None:
-            state = _persist(lambda: source.first_state(source.mended(problem), start))
+            state = persist(lambda: source.first_state(source.mended(problem), start))
             keep(Checkpoint(chosen, start, state, [*sweeps]))
             clock.lap("first codes" if answers is None else "coarse model")
 
@@ -147,14 +149,14 @@ def train(
     factor = state.factor if isinstance(outcome, CodeCounts) else None
     machine = priors.hash_function(chosen.scaling, prior, state.mean, factor)
     if isinstance(outcome, CodeCounts):
-        ended: Ended = machine, outcome, partial(source.codes, state.latents)
+        ended: Ended = machine, outcome, partial(source.codes, state.latents), None
     else:
-        ended = _persist(partial(_read, outcome, machine, table, supervision, settings, parts, executor))
-    function, tally, trained_codes = ended
+        ended = persist(partial(_read, outcome, machine, table, supervision, settings, parts, executor))
+    function, tally, trained_codes, resized = ended
     clock.lap("hash function")
     words = _words(function, tally) if supervision.form == "labels" else None
     found = collapse.remark(tally, supervision, settings.n_bits)
-    return Trained(function, chosen, words, found, trained_codes, sweeps, clock.seconds)
+    return Trained(function, chosen, words, found, trained_codes, sweeps, clock.seconds, resized)
 
 
 def _read(
@@ -166,7 +168,10 @@ def _read(
     parts: Partition,
     executor: Executor,
 ) -> Ended:
-    """Bits from the answers to questions, how often codes would occur, and the codes that training rows should have."""
+    """Bits from the answers to questions, how often codes would occur, and the codes that training rows should have.
+
+    And what does the same for codes of another length, as training with it would.
+    """
     assert isinstance(supervision, Signatures)
     rows = np.concatenate([parts.blocks[number] for number in _asked(parts)])
     some, starts = supervision[rows], selection.seeds(settings.seed, settings.n_starts)
@@ -180,7 +185,14 @@ def _read(
     function = replace(learned.function, trust=trusting.learn(learned, some, like, near, nearness))
     known, signs = supervision.known, np.zeros((supervision.n_rows, settings.n_bits), np.int8)
     signs[known] = decoding.true_codes(function, supervision[known], supervision)
-    return function, _count(learned.codes, some), signs.copy
+
+    def resized(n_bits: int) -> PosteriorFunction:
+        other = settings._replace(n_bits=n_bits)
+        found, *_ = persist(partial(_read, means, machine, table, supervision, other, parts, executor))
+        assert isinstance(found, PosteriorFunction)
+        return found
+
+    return function, _count(learned.codes, some), signs.copy, resized
 
 
 def _answers(supervision: Supervision, settings: Settings) -> Signs | None:
@@ -216,7 +228,7 @@ def layout(supervision: Supervision, settings: Settings) -> Partition:
     return Partition(order, 0, len(order), blocks, len(blocks))
 
 
-def _persist(work: Callable[[], R]) -> R:
+def persist(work: Callable[[], R]) -> R:
     """Do work that can be done again when blocks are lost."""
     for _ in range(MOST_LOSSES):
         try:
