@@ -125,4 +125,4 @@ def _sides(margins: Floats) -> Floats:
     from scipy.special import ndtr  # takes longer to import than most rows to encode
 
     # Next to zero, Φ rounds to ½, which is the 1 bit's.
-    return np.where(margins < 0, np.minimum(ndtr(margins), np.nextafter(0.5, 0)), ndtr(margins))
+    return np.asarray(np.where(margins < 0, np.minimum(ndtr(margins), np.nextafter(0.5, 0)), ndtr(margins)))
