@@ -56,7 +56,7 @@ class GPHasher(Hasher):
     ----------
     n_free_bits : int
         How many of the n_bits, the last ones, are learned without labels, from the features alone (`ITQ`). Rows of
-        classes that training has not seen are found better by them, and rows of one class ordered better; seen classes
+        classes that training has not seen are found better by them; seen classes
         are found a little worse by distance. P(similar) leaves them out. At most as many as X has features.
     codes : {"posterior", "sampled"}
         "posterior": functions learn to tell classes or tags apart, and bits are what their probabilities look like from
