@@ -166,7 +166,8 @@ def test_a_kernel_a_descriptor_and_a_metric_from_pictures_to_the_service(photos)
 def test_a_ranking_on_the_command_line_and_in_the_service(photos):
     gphash("fit", "photos", "--descriptor", "mean-colour", "--bits", "8", "-o", "r.gph", cwd=photos)
     gphash("index", "r.gph", "photos", "-o", "r.gphash", cwd=photos)
-    near = told("search", "r.gphash", "key:0", "-k", "60", cwd=photos)["results"][0]["neighbours"]
+    near = told("search", "r.gphash", "key:0", "-k", "60", "--ranking", "hamming", cwd=photos)["results"]
+    near = near[0]["neighbours"]
     far = told("search", "r.gphash", "key:0", "-k", "60", "--ranking", "farthest", cwd=photos)["results"][0][
         "neighbours"
     ]

@@ -10,7 +10,7 @@ from gphash.codes.trust import LEVELS, Trust
 
 
 def learned(generator, n=800):
-    cuts = np.array([0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.97])
+    cuts = np.linspace(0.4, 0.97, len(LEVELS))
     near, sure = generator.random(n), generator.random(n) ** 2
     return Trust(*trust.learn(near, sure), cuts, cuts[::-1].copy(), np.full(1, 0.3))
 
@@ -25,6 +25,16 @@ def test_of_rows_like_those_of_training_a_share_has_at_most_that_familiarity():
     assert found.max() <= 1
     for share in (0.025, 0.05, 0.1, 0.5):
         assert (found <= share).mean() == pytest.approx(share, abs=0.012)
+
+
+@pytest.mark.parametrize("n", [19, 39, 100, 200])
+def test_few_references_do_not_make_rows_strange(n):
+    generator = np.random.default_rng(0)
+    found = np.concatenate(
+        [learned(generator, n).familiarity(generator.random(50), generator.random(50) ** 2) for _ in range(400)]
+    )
+    for share in (0.05, 0.1, 0.2):
+        assert (found <= share).mean() < share + 0.005
 
 
 def test_what_is_far_and_unsure_is_strange():
@@ -52,6 +62,15 @@ def test_who_asks_for_more_gets_another_cut(a, b):
     low, high = sorted((a, b))
     assert one.cut("precision", low) <= one.cut("precision", high)
     assert one.cut("recall", low) >= one.cut("recall", high)
+
+
+def test_between_two_levels_the_higher_one_holds():
+    one = learned(np.random.default_rng(2))
+    for kind in ("precision", "recall"):
+        assert one.cut(kind, 0.91) == one.cut(kind, 0.925) != one.cut(kind, 0.9)
+        assert one.cut(kind, 0.1) == one.cut(kind, 0.5)
+    assert one.cut("precision", 0.995) > 1  # nothing is promised so much
+    assert one.cut("recall", 0.995) == 0
 
 
 def test_many_references_become_fewer():

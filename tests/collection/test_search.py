@@ -117,8 +117,9 @@ def test_a_list_is_cut_where_it_is_not_probable_enough(collection):
     assert kept == [hit for hit in found if hit.probability >= least]
     assert kept.complete == (len(kept) < 300)
     assert not collection.search(query, 1, recall=0.95).complete
+    assert collection.search(query, 1000, recall=0.95).complete  # there are no more
     unlikely = [hit for hit in found if hit.probability < 0.1]
-    assert cut(trust, query, unlikely, None, 0.5, None) == []
+    assert cut(trust, query, unlikely, 300, None, 0.5, None) == []
     for name in ("precision", "recall"):
         for wrong in (2, -0.1, 0, 1, np.nan, True, "half"):
             with pytest.raises(ValueError, match=rf"{name}=.*; give a number between 0 and 1, such as 0\.9"):

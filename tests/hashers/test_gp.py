@@ -354,6 +354,7 @@ def test_a_pickled_hash_function_carries_nothing_derived():
         "offset",
         "shift",
         "reading",
+        "trust",
     }
 
 

@@ -47,6 +47,8 @@ def way(request):
 def test_it_is_exact(seed, exclusive, n_bits, n_items, k):
     generator = np.random.default_rng(seed)
     one = reader(exclusive, n_bits, 4, seed)
+    if seed % 2:  # with whole numbers, different codes have equal probabilities
+        one = one._replace(weights=np.rint(one.weights), bias=np.rint(one.bias))
     words = generator.random((8, n_bits)) < 0.5
     bits = words[generator.integers(0, 8, n_items)] ^ (generator.random((n_items, n_bits)) < 0.05)
     packed, ids = packing.pack(bits), generator.permutation(10 * n_items)[:n_items]

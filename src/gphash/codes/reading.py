@@ -7,7 +7,8 @@ by a soft-max, or for tags by a logistic function each:
     r = σ(b V + v),         P(similar) = 1 − Π_t (1 − p_t r_t)   tags
 
 Probabilities are rounded to multiples of 2⁻²⁴, and V and v, where they are learned, to multiples of 2⁻³⁰. Sums are
-then exact in any order, so that the same code has the same probability wherever it is stored. That tags are independent
+then exact in any order, and products are taken in the order of the tags, so that the same code has the same probability
+wherever it is stored. That tags are independent
 is an assumption: of tags that come together, P(similar) is too high.
 """
 

@@ -3,8 +3,8 @@
 A query is familiar if it is like the rows that taught the model, in two ways: how near the nearest inducing input is,
 and how sure its classes are. Each is compared with leave-one-out rows of training: a share p of them is no better. The
 two shares become one surprise, −log p₁ − log p₂, and the familiarity of a query is the share of training rows that
-surprise at least as much. That is a conformal p-value: of queries like the training rows, at most a share α has a
-familiarity of α or less.
+surprise at least as much. That is a conformal p-value, and a cautious one where references are few: of queries like the
+training rows, at most a share α has a familiarity of α or less.
 
 A list is cut for precision where the mean of its probabilities falls below a level, and for recall where a probability
 falls below a share of the first one. Which level and which share keep a promise was seen on leave-one-out rows.
@@ -17,15 +17,16 @@ import numpy as np
 from gphash.arrays import Floats
 from gphash.schema import Array
 
-LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98)
-"""Precision or recall for which cuts are learned; between them, cuts are interpolated."""
+LEVELS = (0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.925, 0.95, 0.975, 0.99)
+"""Precision or recall for which cuts are learned; between them, the next higher one holds."""
+NEVER = 2.0  # a mean probability that no list has
 REFERENCES = 1000  # rows that stand for all of training, at most
 WRONG = 0.05
 """How often "nothing similar" may be said of queries that are like the training rows."""
 
 ARRAYS = {
     **dict.fromkeys(("nearness", "sureness", "surprise"), Array("<f8", ("references",))),
-    **dict.fromkeys(("precision_cuts", "recall_cuts"), Array("<f8", (len(LEVELS),), 0.0, 1.0)),
+    **dict.fromkeys(("precision_cuts", "recall_cuts"), Array("<f8", (len(LEVELS),), 0.0, NEVER)),
     "least_probability": Array("<f8", (1,), 0.0, 1.0),
 }
 """What a file keeps of it."""
@@ -44,13 +45,15 @@ class Trust(NamedTuple):
 
     def familiarity(self, nearness: Floats, sureness: Floats) -> Floats:
         """The share of training rows that are at least as unlike the others, above 0, [n]."""
-        return 1 - _rank(self.surprise, surprise(self.nearness, self.sureness, nearness, sureness), "left")
+        strange = surprise(self.nearness, self.sureness, nearness, sureness)
+        return np.asarray(1 - np.searchsorted(self.surprise, strange, "left") / (len(self.surprise) + 1))
 
     def cut(self, kind: str, level: float) -> float:
         """Where to cut so that the "precision", or "recall", is at least at this level."""
-        found = self.precision_cuts if kind == "precision" else self.recall_cuts
-        ends = (0.0, 1.0) if kind == "precision" else (1.0, 0.0)
-        return float(np.interp(level, (0.0, *LEVELS, 1.0), (ends[0], *found, ends[1])))
+        place = int(np.searchsorted(LEVELS, level - 1e-12))
+        if place == len(LEVELS):
+            return NEVER if kind == "precision" else 0.0
+        return float((self.precision_cuts if kind == "precision" else self.recall_cuts)[place])
 
     def nothing(self, familiarity: float | None, first: float | None) -> bool:
         """Whether to say that nothing is similar: the query is too strange, or the first hit too improbable."""
@@ -58,25 +61,25 @@ class Trust(NamedTuple):
         return bool(strange or first is None or first < self.least_probability[0])
 
 
-def surprise(known_nearness: Floats, known_sureness: Floats, nearness: Floats, sureness: Floats) -> Floats:
-    """−log p₁ − log p₂ of rows, [n], by two sorted references."""
-    shares = (_rank(known, own, "right") for known, own in ((known_nearness, nearness), (known_sureness, sureness)))
-    return np.asarray(-np.log(np.prod(list(shares), axis=0)))
+def surprise(
+    known_nearness: Floats, known_sureness: Floats, nearness: Floats, sureness: Floats, own: bool = False
+) -> Floats:
+    """−log p₁ − log p₂ of rows, [n], by two sorted references; `own` says that the rows are among these."""
+    total = np.zeros(len(nearness))
+    for known, values in ((known_nearness, nearness), (known_sureness, sureness)):
+        before = np.searchsorted(known, values, "right") + (not own)
+        total -= np.log(np.maximum(before, 1) / (len(known) + 1))
+    return total
 
 
 def learn(nearness: Floats, sureness: Floats) -> tuple[Floats, Floats, Floats]:
     """The three references from leave-one-out rows, [n] each."""
     known = reference(nearness), reference(sureness)
-    return *known, reference(surprise(*known, nearness, sureness))
+    # These rows are among the references themselves; a new row is one more, and must not look stranger for that.
+    return *known, reference(surprise(*known, nearness, sureness, own=True))
 
 
 def reference(values: Floats) -> Floats:
     """Sorted values, or as many of them, spread evenly, as are enough."""
     places = np.linspace(0, len(values) - 1, min(len(values), REFERENCES)).round().astype(np.int64)
     return np.asarray(np.sort(values)[places], np.float64)
-
-
-def _rank(known: Floats, values: Floats, side: str) -> Floats:
-    """The share of a sorted reference that is below values, or, from the right, not above; one more row counts."""
-    before = np.searchsorted(known, values, side)  # type: ignore[call-overload]
-    return np.asarray((before + (side == "right")) / (len(known) + 1))

@@ -322,7 +322,7 @@ class Collection:
             # Encoded here: the collection may have been made anew, with another model.
             queries = arguments.queries(asked, by, self)
             found = self._find(queries, k, condition, label, RANKINGS[by].of(self.model), radius, rerank)
-            return [cut(self.model.trust_, *both, *cuts) for both in zip(queries, found, strict=True)]
+            return [cut(self.model.trust_, *both, k, *cuts) for both in zip(queries, found, strict=True)]
 
         found = self._store.steady(read)
         return found[0] if one else found

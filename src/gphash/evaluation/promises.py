@@ -1,7 +1,9 @@
 """Whether P(similar) can be trusted: its calibration, and the precision and recall of lists that are cut by it.
 
-Cuts are learned as in conformal risk control: on n queries like those to come, a cut is chosen so that the mean loss,
-with one more query that loses all, keeps the promise.
+Cuts are learned on n queries like those to come. A cut is chosen so that the mean loss, with one more query that loses
+all, keeps the promise. For recall, which never rises with the cut, that is conformal risk control. Precision is the
+mean over the queries that are answered, and may rise or fall with the cut: the loosest cut is taken of those from which
+on all stricter ones that answer enough queries keep the promise.
 """
 
 from collections.abc import Callable
@@ -11,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gphash.arrays import Floats
-from gphash.codes.trust import LEVELS, WRONG, Trust
+from gphash.codes.trust import LEVELS, NEVER, WRONG, Trust
 from gphash.evaluation import diagnostics
 from gphash.evaluation.metrics import mean
 from gphash.evaluation.retrieval import BLOCK_BYTES, QUERIES, Database, Queries
@@ -21,6 +23,7 @@ from gphash.supervision import similarity
 PROMISED = (0.5, 0.8, 0.9, 0.95)  # precision, or recall, that is looked at
 GRID = 201  # cuts that are tried
 POINTS = 41  # of a curve
+FEW = 30  # answered queries, below which precision is not known
 
 
 R = TypeVar("R")
@@ -91,11 +94,13 @@ def learn(queries: Queries, database: Database) -> tuple[Floats, Floats, Floats]
         there = np.isfinite(values)
         return np.asarray((np.where(there, 1 - values, 0.0).sum(axis=0) + 1) / (there.sum(axis=0) + 1))
 
-    cuts = []
+    enough, cuts = np.isfinite(precision).sum(axis=0) >= FEW, []
     for level in LEVELS:
         keeps = loss(precision) <= 1 - level
         covers = loss(recall) <= 1 - level
-        cuts.append((levels[keeps.argmax()] if keeps.any() else 1.0, shares[covers][-1] if covers.any() else 0.0))
+        fails = np.flatnonzero(~keeps & enough)
+        loosest = fails[-1] + 1 if len(fails) else 0
+        cuts.append((levels[loosest] if enough[loosest:].any() else NEVER, shares[covers][-1] if covers.any() else 0.0))
     rank = int((len(first) + 1) * WRONG / 2)
     least = np.sort(first)[rank - 1 : rank] if rank else np.zeros(1)
     levels_kept, shares_kept = np.array(cuts).T.copy()

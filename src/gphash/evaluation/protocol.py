@@ -4,8 +4,8 @@
     unseen-classes      the same for test rows of classes that training has not seen
     training-database   test rows among the training rows: common, but leaky, since what is retrieved taught the codes
 
-Or one set's rows are searched for among any other's. All rank by Hamming distance and, for methods that tell bit
-probabilities, by expected Hamming distance; ties are averaged over in closed form.
+Or one set's rows are searched for among any other's. All rank by Hamming distance; methods that tell bit probabilities,
+by expected Hamming distance, too; and those that read codes, by P(similar). Ties are averaged over in closed form.
 """
 
 import hashlib

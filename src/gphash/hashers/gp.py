@@ -29,7 +29,7 @@ from gphash.functions.projections import LinearFunction
 from gphash.hashers import free_bits, validation
 from gphash.hashers.contract import Hasher
 from gphash.method import checkpoint as checkpoints
-from gphash.method import inducing, training
+from gphash.method import hashing, inducing, training
 from gphash.method.hashing import HashFunction
 from gphash.method.inference import SOLVERS
 from gphash.method.kernels import KERNELS
@@ -299,8 +299,14 @@ class GPHasher(Hasher):
         return self.hash_function_.probabilities(validation.rows(self, X, reset=False), self.n_jobs)
 
     def predict_proba(self, X: ArrayLike) -> Floats:
-        """P(class), as often as classes occur in training, or P(tag), [n, c]; columns as in `classes_` or `tags_`."""
-        return self._posterior().classes(validation.rows(self, X, reset=False), self.n_jobs)
+        """P(class), as often as classes occur in training, or P(tag), [n, c]; columns as in `classes_` or `tags_`.
+
+        Of a few rows it is computed in float64, and else in float32, which changes it by some 1e-7.
+        """
+        function, rows = self._posterior(), validation.rows(self, X, reset=False)
+        if len(rows) <= hashing.TILE:
+            return function.believe(function.classifier.exact_means(rows[:]))
+        return function.classes(rows, self.n_jobs)
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """The most probable class, [n]; or the tags that are more probable than not, 0 or 1, [n, c]."""
@@ -323,14 +329,15 @@ class GPHasher(Hasher):
     def familiarity(self, X: ArrayLike) -> Floats:
         """How much rows resemble those of training, above 0 and up to 1, [n].
 
-        It is the share of training rows that are at least as far from the others, and as unsure of their classes. So of
-        rows like these, at most 5 % have a familiarity of .05 or less, and of other kinds of things many more.
+        It is the share of training rows (of up to 1,000) that are at least as far from the others and as unsure of
+        their classes. Of rows like these, at most 5 % have .05 or less, and of other kinds of things many more.
         """
         return self._posterior().look(validation.rows(self, X, reset=False), self.n_jobs).familiarity
 
     @property
     def trust_(self) -> Trust | None:
         """What may be promised of answers; None for pairs and sampled codes."""
+        check_is_fitted(self, "hash_function_")
         return getattr(self.hash_function_, "trust", None)
 
     @property

@@ -132,7 +132,8 @@ def _way(ranking: Ranking, pieces: list[Piece], queries: NDArray[Any], n_bits: i
 
         return by_cost
 
-    if isinstance(ranking, Similar) and ranking.reader is not None and scanner.is_worth_it(pieces, n, UNLIKE):
+    weight = UNLIKE * (ranking.reader.n_classes if isinstance(ranking, Similar) and ranking.reader else 1)
+    if isinstance(ranking, Similar) and ranking.reader is not None and scanner.is_worth_it(pieces, n, weight):
         from gphash.index import similar
 
         return similar.searcher(ranking.reader, queries, n_bits)

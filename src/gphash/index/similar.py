@@ -2,8 +2,8 @@
 
 Codes that say much the same stand together in blocks: by their most probable class, the surest first. Of every block
 the largest probability of each class is known, and so a bound on how similar its codes can be. A query looks at blocks
-in the order of their bounds, and ends where the bound says that no code of the others can be among the k best. The sums
-are exact (see `codes.reading`), and bounds are computed as the sums are, so that rounding hides nothing.
+in the order of their bounds, and ends where the bound says that no code of the others can be among the k best. Bounds
+are computed as the codes' own values are, step by step, and every step keeps the order: rounding hides nothing.
 """
 
 import weakref
@@ -73,6 +73,7 @@ def _compare(order: Any, read: Any, tops: Any, told: Any, query: Any, exclusive:
     """Codes with items that may hold one of the k best, and their 1 − P(similar)."""
     bounds = np.ones(tops.shape[1])
     _lower(bounds, tops, told, query, exclusive, 0, len(bounds))
+    bounds = 1.0 - (1.0 - bounds)
     best = np.full(k, np.inf)  # a heap, the largest first: every code in it holds an item
     room, chosen, unlike, n_chosen = np.empty(BLOCK), np.empty(len(order), np.int64), np.empty(len(order)), 0
     for block in np.argsort(bounds):
@@ -83,7 +84,8 @@ def _compare(order: Any, read: Any, tops: Any, told: Any, query: Any, exclusive:
         room[:n] = 1.0
         _lower(room, read, told, query, exclusive, start, n)
         for i in range(n):
-            away, code = max(room[i], 0.0), order[start + i]
+            # As coarse as the probability that is told, so that equal ones are ties.
+            away, code = 1.0 - (1.0 - max(room[i], 0.0)), order[start + i]
             if away <= best[0] and (len(counts) == 0 or counts[code] > 0):
                 chosen[n_chosen], unlike[n_chosen] = code, away
                 n_chosen += 1

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gphash.arrays import Floats, Signs
+from gphash.codes.reading import CodeReader
 from gphash.execution.local import Executor
 from gphash.method import posteriors, words
 from gphash.method.hashing import HashFunction
@@ -60,7 +61,8 @@ class Learned(NamedTuple):
     function: PosteriorFunction
     codes: Signs  # [s, m]
     classes: Floats  # P(class) or P(tag), [s, c]
-    fresh: NDArray[np.bool_]  # rows that directions were not searched for, [s]
+    held: NDArray[np.bool_]  # rows that taught neither directions, nor the reader, nor their own classes, [s]
+    reader: CodeReader  # of a trial: what others teach
 
 
 def learn(
@@ -95,7 +97,8 @@ def learn(
         scores = q - centre
         first = words.rotation(scores, n_bits, generator)
         directions, _ = words.search(scores[taught], alike[0], first, seed)
-        directions = words.distinct(scores, directions, generator)
+        sure = np.eye(len(centre)) - centre if exclusive else None
+        directions = words.distinct(scores, directions, generator, sure)
         if exclusive:
             directions = words.apart(directions, centre)
         promise = Tally(words.spell(scores[judged], directions), alike[1]).quality
@@ -107,11 +110,18 @@ def learn(
     margins = posteriors.powers(logits, exclusive, power) @ directions + offset
     signs = np.where(margins >= 0, 1, -1).astype(np.int8)
     # Of rows that directions were searched for, codes tell more than of others.
-    given = signs[n:].astype(np.float64), told[n:], exclusive, occurrence(signatures[n:], whole)
-    reading = read_out(*given, executor).rounded()
-    function = PosteriorFunction(classifier, exclusive, power, directions, offset, _shift(whole), reading)
-    back = np.argsort(order)
-    return Learned(function, signs[back], function.believe(logits)[back], back >= n)
+    fresh, often, own_classes = np.arange(len(answers)) >= n, occurrence(signatures, whole), told.astype(np.float64)
+
+    def reader(rows: NDArray[np.bool_]) -> Reading:
+        return read_out(signs[rows].astype(np.float64), own_classes[rows], exclusive, often[rows], executor).rounded()
+
+    function = PosteriorFunction(classifier, exclusive, power, directions, offset, _shift(whole), reader(fresh))
+    # The trial: what others have taught is tried on every second of these rows.
+    held = fresh & (np.arange(len(answers)) % 2 == 1)
+    others = read_out(answers[~held], told[~held], exclusive, weights[~held], executor, own)
+    logits[held] = answers[held] @ others.weights + others.bias
+    back, trial = np.argsort(order), CodeReader(*reader(fresh & ~held), exclusive)
+    return Learned(function, signs[back], function.believe(logits)[back], held[back], trial)
 
 
 def _shift(whole: Signatures) -> Floats:

@@ -13,7 +13,8 @@ from gphash.method.scaling import Scaling
 CHOICES = ("kmeans", "random")
 
 ROWS_PER_CENTRE = 20
-SPARED = 0.1  # of the rows
+SPARED = 0.1  # of the rows, but
+LEAST_SPARED = 200
 NONE: Indices = np.empty(0, np.int64)
 
 
@@ -30,7 +31,9 @@ def choose(
 
     Rows with the numbers `spared` have no part in it.
     """
-    rows = np.setdiff1d(np.arange(table.n_rows), spared)
+    left = np.ones(table.n_rows, bool)
+    left[spared] = False
+    rows = np.flatnonzero(left)
     n_inducing = min(n_inducing, len(rows))
     centres = how == "kmeans" and n_inducing < len(rows)
     chosen = rows[draw(len(rows), min(len(rows), ROWS_PER_CENTRE * n_inducing) if centres else n_inducing, generator)]
@@ -46,7 +49,7 @@ def spare(n_rows: int, n_inducing: int, seed: int) -> Indices:
 
     There are none if almost all rows are inducing inputs.
     """
-    n_spared = int(SPARED * n_rows)
+    n_spared = max(int(SPARED * n_rows), min(LEAST_SPARED, n_rows // 3))
     if n_rows - n_spared < n_inducing:
         return NONE
     return np.sort(np.random.default_rng([seed, 45]).choice(n_rows, n_spared, replace=False))

@@ -24,9 +24,9 @@ def like_all(some: Signatures, whole: Signatures, seed: int) -> Indices:
 def learn(learned: Learned, some: Signatures, like: Indices, near: Indices, nearness: Floats) -> Trust:
     """What the rows asked promise: those `like` all rows about lists, others about being near."""
     function = learned.function
-    few = like[learned.fresh[like]][:STORED]
+    few = like[learned.held[like]][:STORED]
     packed, stored = packing.pack(learned.codes[few] > 0), some[few]
-    beliefs = Beliefs(learned.classes[few[:ASKED]], function.reader())
+    beliefs = Beliefs(learned.classes[few[:ASKED]], learned.reader)
     queries = Queries(packed[:ASKED], some[few[:ASKED]], leave_one_out=True, beliefs=beliefs)
     cuts = promises.learn(queries, retrieval.store(packed, stored))
     return Trust(*trust.learn(nearness, posteriors.sureness(learned.classes[near], function.exclusive)), *cuts)

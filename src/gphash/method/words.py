@@ -143,15 +143,22 @@ def search(
     return directions, tally.quality
 
 
-def distinct(scores: Floats, directions: Floats, generator: np.random.Generator) -> Floats:
-    """The same directions, with those that give a bit which others give already drawn anew, where that helps."""
+def distinct(scores: Floats, directions: Floats, generator: np.random.Generator, sure: Floats | None = None) -> Floats:
+    """The same directions, with those that give a bit which others give already drawn anew, where that helps.
+
+    `sure` are scores of rows that are sure of their class, one each, [c, c]; if classes can be divided in enough ways,
+    no two bits divide them in the same way: rows that are all sure would have two equal bits.
+    """
     signs, directions = spell(scores, directions), directions.copy()
+    pure = None if sure is None or 2.0 ** (len(sure) - 2) < directions.shape[1] else spell(sure, directions)
     for bit in range(directions.shape[1]):
         for _ in range(REDRAWS):
-            if not _is_taken(signs, bit, signs[:, bit]):
+            if not _is_taken(signs, bit, signs[:, bit]) and (pure is None or not _is_taken(pure, bit, pure[:, bit])):
                 break
             directions[:, bit] = np.where(generator.random(len(directions)) < 0.5, -1, 1)
             signs[:, bit] = spell(scores, directions[:, bit])
+            if pure is not None and sure is not None:
+                pure[:, bit] = spell(sure, directions[:, bit])
     return directions
 
 

@@ -304,9 +304,9 @@ def _query(collection: Collection, question: SearchForm, picture: bytes, setting
 def _promised(collection: Collection, query: Query, hits: Hits, ranking: str) -> dict[str, Any] | None:
     """How many hits are similar as often as most people would want."""
     trust = collection.model.trust_
-    if trust is None or ranking != "similarity":
-        return None
-    return {"precision": WANTED, "hits": len(nearest.cut(trust, query, hits, None, WANTED, None))}
+    if trust is None or ranking != "similarity" or any(hit.score is not None for hit in hits):
+        return None  # re-ranked hits are not in the order of their probabilities
+    return {"precision": WANTED, "hits": len(nearest.cut(trust, query, hits, len(hits), None, WANTED, None))}
 
 
 def _classes(collection: Collection, query: Query) -> list[dict[str, Any]] | None:

@@ -554,10 +554,9 @@ function showBeliefs({ classes, familiarity }) {
 /** Whether anything is similar, and as far as which neighbour a promise holds. */
 function showPromise({ hits, nothing_similar: nothing, promised }) {
   const [level, n] = [percent(promised?.precision ?? 0), promised?.hits ?? 0];
-  const all = n === hits.length ? "These are" : `The first ${n} are`;
   find("promise").textContent = nothing
     ? `Nothing similar here${hits.length ? "; these are the nearest" : ""}.`
-    : n > 0 && n < hits.length ? `${all} similar in ${level} of all cases; those after them less often.` : "";
+    : n > 0 && n < hits.length ? `The first ${n} are similar in ${level} of all cases; those after them less often.` : "";
   find("promise").hidden = !find("promise").textContent;
 }
 
