@@ -226,7 +226,7 @@ def test_the_probability_of_a_bit_can_be_read(page):
 
 
 def test_strips_mark_as_many_bits_as_the_distance_says(page):
-    page.open("#key=0&k=200").shows("item 0")
+    page.open("#key=0&k=200&ranking=hamming").shows("item 0")
     distances, marks = page.run("""
         const cards = [...document.querySelectorAll('#grid .card')];
         const diamonds = (card) => [...card.querySelectorAll('.differs, .differs-unsure')]
@@ -272,7 +272,7 @@ def test_a_picture_may_come_by_hand(page, way):
 
 
 def test_the_ranking_changes_order_and_distances(page):
-    page.open("#key=11&k=400").shows("item 11")
+    page.open("#key=11&k=400&ranking=hamming").shows("item 11")
     by_hamming = page.found()
     assert re.fullmatch(r"\d+ bits, [<>]?\d+ %", page.text(".distance"))
     page.one("label[for=by-expected]").click()
@@ -283,9 +283,19 @@ def test_the_ranking_changes_order_and_distances(page):
     assert page.found() != by_hamming
     page.one("label[for=by-similarity]").click()
     until(lambda: re.fullmatch(r"[<>]?\d+ %", page.text(".distance")))
-    assert "ranking=similarity" in page.run("return location.hash")
+    assert "ranking" not in page.run("return location.hash")  # as it is without a word
     chances = [int(cell.text.strip("<>% ")) for cell in page.all(".distance")]
     assert chances == sorted(chances, reverse=True)
+    assert "similar with a probability of" in page.text("#grid")
+
+
+def test_the_most_probably_similar_come_first_and_classes_are_told(page):
+    page.open("#key=11").shows("item 11")
+    assert page.one("#by-similarity").is_selected()
+    assert re.match(
+        r"(Probably|If anything) \d \([<>]?\d+ %\).*; as familiar as [<>]?\d+ % of what", page.text("#beliefs")
+    )
+    assert not page.run("return document.querySelector('#promise').hidden") or not page.text("#promise")
     assert "similar with a probability of" in page.text("#grid")
 
 
@@ -356,7 +366,7 @@ def test_a_neighbour_is_searched_by_and_back_leads_back(page):
 
 
 def test_the_keyboard_is_enough(page):
-    page.open("#key=5").shows("item 5")
+    page.open("#key=5&ranking=hamming").shows("item 5")
     keys = page.found()
     focused = "return document.activeElement.dataset.key"
     page.press(Keys.ARROW_DOWN)
@@ -411,7 +421,7 @@ def test_the_last_of_several_queries_is_shown(page):
     page.run("for (const key of [1, 2, 3, 4]) location.hash = `#key=${key}`")
     page.shows("item 4")
     page.press("e", "e", "e")  # through all rankings and back while the first is under way
-    until(lambda: not page.is_busy() and "bit" in page.text(".distance"))
+    until(lambda: not page.is_busy() and re.fullmatch(r"[<>]?\d+ %", page.text(".distance")))
 
 
 def test_nothing_is_asked_of_other_hosts(page):
@@ -643,9 +653,9 @@ def test_as_many_are_shown_as_the_service_allows(collections, browser):
 
 def test_ties_are_no_order(things, collections):
     with Collection.open(collections / "things.gphash") as collection:
-        every = [hit.distance for hit in collection.search(collection.query(key="sku-7"), N_ITEMS)]
+        every = [hit.distance for hit in collection.search(collection.query(key="sku-7"), N_ITEMS, ranking="hamming")]
     for k in (5, 100, 599):
-        things.open(hashed("sku-7") + f"&k={k}").shows("item sku-7")
+        things.open(hashed("sku-7") + f"&k={k}&ranking=hamming").shows("item sku-7")
         shown = things.run("""
             return [...document.querySelectorAll('#grid section')].map(section => [
               section.querySelector('h3').textContent,

@@ -118,9 +118,10 @@ def learn(
     function = PosteriorFunction(classifier, exclusive, power, directions, offset, _shift(whole), reader(fresh))
     # The trial: what others have taught is tried on every second of these rows.
     held = fresh & (np.arange(len(answers)) % 2 == 1)
+    teaching = fresh & ~held if (fresh & ~held).any() else fresh  # two rows are too few for a trial
     others = read_out(answers[~held], told[~held], exclusive, weights[~held], executor, own)
     logits[held] = answers[held] @ others.weights + others.bias
-    back, trial = np.argsort(order), CodeReader(*reader(fresh & ~held), exclusive)
+    back, trial = np.argsort(order), CodeReader(*reader(teaching), exclusive)
     return Learned(function, signs[back], function.believe(logits)[back], held[back], trial)
 
 
