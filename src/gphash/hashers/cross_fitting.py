@@ -25,7 +25,7 @@ TAUGHT = 20_000  # rows, at most, that teach a read-out
 TEMPERATURES = (-4.0, 2.0)  # bounds of the logarithm of the factor
 
 
-class Reader(NamedTuple):
+class CrossFitted(NamedTuple):
     """Tells classes or tags of rows by their margins, and of items by their codes."""
 
     hasher: Any
@@ -38,7 +38,7 @@ class Reader(NamedTuple):
         return np.exp(log_posteriors(logits, self.reader_.exclusive))
 
 
-def read(hasher: Any, twin: Callable[[], Any], train: Split, seed: int = 0) -> Reader:
+def read(hasher: Any, twin: Callable[[], Any], train: Split, seed: int = 0) -> CrossFitted:
     """What reads the codes of a trained hasher; `twin` makes one like it, untrained."""
     y, X = np.asarray(train.y), np.asarray(train.X)
     whole = targets.signatures(y, len(y))
@@ -54,7 +54,7 @@ def read(hasher: Any, twin: Callable[[], Any], train: Split, seed: int = 0) -> R
         return Reading(factor * found.weights, factor * found.bias).rounded()
 
     weights, bias = learned(soft=False)
-    return Reader(hasher, learned(soft=True), CodeReader(weights, bias, whole.exact))
+    return CrossFitted(hasher, learned(soft=True), CodeReader(weights, bias, whole.exact))
 
 
 def _answers(hasher: Any, X: Floats, soft: bool) -> Floats:

@@ -110,10 +110,10 @@ def learn(
     margins = posteriors.powers(logits, exclusive, power) @ directions + offset
     signs = np.where(margins >= 0, 1, -1).astype(np.int8)
     # Of rows that directions were searched for, codes tell more than of others.
-    fresh, often, own_classes = np.arange(len(answers)) >= n, occurrence(signatures, whole), told.astype(np.float64)
+    fresh, often = np.arange(len(answers)) >= n, occurrence(signatures, whole)
 
     def reader(rows: NDArray[np.bool_]) -> Reading:
-        return read_out(signs[rows].astype(np.float64), own_classes[rows], exclusive, often[rows], executor).rounded()
+        return read_out(signs[rows].astype(np.float64), told[rows], exclusive, often[rows], executor).rounded()
 
     function = PosteriorFunction(classifier, exclusive, power, directions, offset, _shift(whole), reader(fresh))
     # The trial: what others have taught is tried on every second of these rows.
