@@ -2,20 +2,17 @@
 
 import numpy as np
 import pytest
-from scipy.special import expit, softmax
+from scipy.special import softmax
 
 from gphash.execution.local import LocalExecutor, SerialExecutor
-from gphash.method import decoding, posteriors
+from gphash.method import decoding, readout
 from gphash.method.hashing import HashFunction
 from gphash.method.kernels import SquaredExponential
 from gphash.method.scaling import Scaling
 from gphash.supervision import similarity
+from tests.method.test_readout import gaussian_answers
 
 TAGS = np.array([[1, 0, 0, 1], [0, 0, 1, 1], [0, 0, 0, 0], [1, 0, 1, 0]])
-
-
-def ones(n):
-    return np.ones(n)
 
 
 class TestQuestions:
@@ -97,88 +94,6 @@ class TestNarrow:
             assert decoding.narrow(given) is given
 
 
-def gaussian_answers(n, shares, seed=0, spread=1.0):
-    """Classes, answers to a question for each, and how probable the answers make every class."""
-    generator = np.random.default_rng(seed)
-    c = len(shares)
-    y = generator.choice(c, n, p=shares)
-    centres = 2 * np.eye(c) - 1
-    answers = centres[y] + spread * generator.normal(size=(n, c))
-    squared = ((answers[:, None] - centres) ** 2).sum(axis=2)
-    return y, answers, softmax(np.log(shares) - squared / (2 * spread**2), axis=1)
-
-
-class TestReadOut:
-    def test_classes_are_as_probable_as_they_are(self):
-        shares = np.array([0.6, 0.3, 0.1])
-        y, answers, _ = gaussian_answers(4000, shares)
-        found = decoding.read_out(answers, np.eye(3)[y], True, ones(len(y)), SerialExecutor(), True)
-        fresh_y, fresh, expected = gaussian_answers(20_000, shares, seed=1)
-        P = np.exp(posteriors.log_posteriors(fresh @ found.weights + found.bias, True))
-        assert np.abs(P - expected).mean() < 0.015
-        # Calibrated: of all that is said to be so probable, so much comes true.
-        for low in (0.05, 0.25, 0.45, 0.65, 0.85):
-            near = (low <= P) & (low + 0.1 > P)
-            assert np.eye(3)[fresh_y][near].mean() == pytest.approx(P[near].mean(), abs=0.03)
-
-    def test_tags_are_as_probable_as_they_are(self):
-        generator = np.random.default_rng(2)
-        mixing, bias = np.array([[3.0, 0.5], [-0.5, 2.0]]), np.array([-1.0, 0.5])
-        answers = generator.normal(size=(6000, 2))
-        expected = expit(answers @ mixing + bias)
-        told = (generator.random(expected.shape) < expected).astype(float)
-        found = decoding.read_out(answers, told, False, ones(len(answers)), SerialExecutor(), True)
-        P = np.exp(posteriors.log_posteriors(answers @ found.weights + found.bias, False))
-        assert np.abs(P - expected).mean() < 0.02
-
-    def test_answers_may_be_in_any_unit(self):
-        y, answers, _ = gaussian_answers(2000, np.full(4, 0.25))
-        told, weights = np.eye(4)[y], ones(len(y))
-        given = told, True, weights, SerialExecutor(), True
-        one, other = (decoding.read_out(answers * unit, *given) for unit in (1.0, 1e4))
-        np.testing.assert_allclose(other.weights * 1e4, one.weights, atol=2e-2)
-        np.testing.assert_allclose(other.bias, one.bias, atol=2e-2)
-
-    def test_a_weight_counts_like_so_many_rows(self):
-        y, answers, _ = gaussian_answers(600, np.array([0.5, 0.5]))
-        twice = np.where(y == 1, 3.0, 1.0)
-        found = decoding._regress(answers, np.eye(2)[y], True, twice, 10.0, True)
-        again = np.repeat(np.arange(len(y)), twice.astype(int))
-        expected = decoding._regress(answers[again], np.eye(2)[y][again], True, ones(len(again)), 10.0, True)
-        P, Q = (posteriors.powers(answers @ one.weights + one.bias, True, 1.0) for one in (found, expected))
-        np.testing.assert_allclose(P, Q, atol=5e-3)
-
-    @pytest.mark.parametrize("exclusive", [True, False])
-    def test_codes_that_are_equal_are_one_row(self, exclusive):
-        generator = np.random.default_rng(5)
-        X = np.where(generator.random((400, 4)) < 0.5, -1.0, 1.0)
-        told = np.eye(3)[generator.integers(0, 3, 400)] if exclusive else (generator.random((400, 3)) < 0.3) * 1.0
-        weights = generator.random(400)
-        grouped, means, total = decoding._grouped(X, told, weights)
-        assert len(grouped) == 16
-        assert total.sum() == pytest.approx(weights.sum())
-        logits = generator.normal(size=(4, 3))
-        one, other = (
-            w @ posteriors.likelihood(rows @ logits, truth, exclusive)[0]
-            for rows, truth, w in ((X, told, weights), (grouped, means, total))
-        )
-        assert one == pytest.approx(other)
-
-    def test_questions_about_groups_tell_classes_too(self):
-        generator = np.random.default_rng(3)
-        y = generator.integers(0, 20, 4000)
-        groups = np.where(generator.random((20, 12)) < 0.5, -1.0, 1.0)
-        answers = groups[y] + 0.5 * generator.normal(size=(4000, 12))
-        found = decoding.read_out(answers, np.eye(20)[y], True, ones(4000), SerialExecutor())
-        assert ((answers @ found.weights + found.bias).argmax(axis=1) == y).mean() > 0.9
-
-    def test_answers_that_never_change_do_no_harm(self):
-        y, answers, _ = gaussian_answers(500, np.full(3, 1 / 3))
-        answers[:, 2] = 0.7
-        found = decoding.read_out(answers, np.eye(3)[y], True, ones(500), SerialExecutor(), True)
-        assert np.isfinite(answers @ found.weights + found.bias).all()
-
-
 def machine(n_questions):
     """A kernel machine that answers at random; of its answers, nothing is asked here."""
     generator = np.random.default_rng(6)
@@ -199,7 +114,8 @@ class TestLearn:
 
     def test_logits_are_those_of_the_read_out_of_what_the_machine_answers(self):
         function, _, y, answers = self.learn()
-        found = decoding.read_out(answers, np.eye(5)[y], True, ones(len(y)), SerialExecutor(), True)
+        order = np.random.default_rng([0, 42]).permutation(len(y))  # which rows choose the ridge
+        found = readout.fit(answers[order], np.eye(5)[y[order]], True, np.ones(len(y)), 1)[0]
         rows = np.random.default_rng(7).normal(size=(20, 3))
         expected = machine(5).exact_means(rows) @ found.weights + found.bias
         np.testing.assert_allclose(function.classifier.exact_means(rows), expected, atol=1e-4)

@@ -357,3 +357,38 @@ def test_a_coarser_model_first_leads_to_the_same_fixed_point(monkeypatch):
     for what in (lambda latent: latent.sites.precision, lambda latent: latent.sites.shift):
         np.testing.assert_allclose(joined(found, what), joined(expected, what), rtol=0.02, atol=2e-3)
     np.testing.assert_allclose(found.mean, expected.mean, atol=0.02 * np.abs(expected.mean).max())
+
+
+class TestLeastSquares:
+    @staticmethod
+    def found(weights=None):
+        problem = digits_problem(1, 500, gibbs.pair_table(BITS, 2 / BITS, 1.0))
+        if weights is not None:
+            rows = [
+                block._replace(weights=own) for block, own in zip(problem.rows, split(problem, weights), strict=True)
+            ]
+            problem = problem._replace(rows=rows)
+        executor = SerialExecutor()
+        state = inference.init(problem, split(problem, codes_of_classes()), executor)
+        squares = inference.least_squares(problem, state, 0.3, executor)
+        return squares.mean, inference.left_out_means(problem, squares, range(len(problem.rows)), executor)
+
+    def test_means_and_those_of_rows_left_out_are_ridge_regression_s(self):
+        Phi, Y = digits_features()[2][:N_TRAIN].astype(np.float64), codes_of_classes().astype(np.float64)
+        mean, left_out = self.found()
+
+        def ridge(kept):
+            return np.linalg.solve(np.eye(Phi.shape[1]) + 0.3 * Phi[kept].T @ Phi[kept], 0.3 * Phi[kept].T @ Y[kept])
+
+        everyone = np.arange(N_TRAIN)
+        np.testing.assert_allclose(Phi @ mean, Phi @ ridge(everyone), atol=5e-3)
+        for row in (0, 700, N_TRAIN - 1):
+            np.testing.assert_allclose(left_out[row], Phi[row] @ ridge(everyone != row), atol=2e-2)
+
+    def test_a_row_of_weight_two_counts_twice(self):
+        Phi, Y = digits_features()[2][:N_TRAIN].astype(np.float64), codes_of_classes().astype(np.float64)
+        weights = np.where(np.arange(N_TRAIN) % 3 == 0, 2.0, 0.5)
+        mean, _ = self.found(weights)
+        weighed = 0.3 * weights[:, None] * Phi
+        expected = np.linalg.solve(np.eye(Phi.shape[1]) + weighed.T @ Phi, weighed.T @ Y)
+        np.testing.assert_allclose(Phi @ mean, Phi @ expected, atol=5e-3)

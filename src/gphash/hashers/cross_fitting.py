@@ -14,8 +14,7 @@ import numpy as np
 from gphash.arrays import Floats
 from gphash.codes.reading import CodeReader, log_posteriors
 from gphash.data.dataset import Split
-from gphash.execution.local import LocalExecutor
-from gphash.method import decoding, posteriors
+from gphash.method import decoding, posteriors, readout
 from gphash.method.posteriors import Reading
 from gphash.supervision import targets
 from gphash.supervision.similarity import Signatures
@@ -65,8 +64,7 @@ def _answers(hasher: Any, X: Floats, soft: bool) -> Floats:
 
 def _regress(answers: Floats, some: Signatures, whole: Signatures) -> Reading:
     told = decoding.truth(some, whole).astype(np.float64)
-    with LocalExecutor(-1) as executor:
-        return decoding.read_out(answers, told, whole.exact, decoding.importance(some, whole), executor)
+    return readout.fit(answers, told, whole.exact, decoding.importance(some, whole))[0]
 
 
 def _temperature(near: Reading, answers: Floats, some: Signatures, whole: Signatures) -> float:

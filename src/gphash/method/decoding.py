@@ -12,7 +12,7 @@ logits are w A: encoding costs no more.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from gphash.arrays import Floats, Signs
 from gphash.codes.reading import CodeReader
 from gphash.execution.local import Executor
-from gphash.method import posteriors, words
+from gphash.method import posteriors, readout, words
 from gphash.method.hashing import HashFunction
 from gphash.method.posteriors import PosteriorFunction, Reading
 from gphash.method.words import Tally
@@ -28,8 +28,6 @@ from gphash.supervision import similarity
 from gphash.supervision.similarity import Signatures
 
 MOST_QUESTIONS = 128
-RIDGES = (10.0, 100.0, 1000.0)  # penalties on the weights of the read-out
-STEPS = 200  # of its solver
 POWERS = {True: 0.5, False: 1.0}  # of probabilities that are quantised: of classes, of tags
 BROAD = 1 / 3  # of the rows; to share nothing but a tag on more of them tells nothing
 
@@ -84,8 +82,8 @@ def learn(
     answers, signatures = answers[order], signatures[order]
     told, exclusive = truth(signatures, whole).astype(np.float64), signatures.exact
     weights, power = importance(signatures, whole), POWERS[exclusive]
-    own = answers.shape[1] == told.shape[1]  # whether every class has an answer of its own
-    found = read_out(answers, told, exclusive, weights, executor, own)
+    n_own = answers.shape[1] // told.shape[1]
+    found, ridge = readout.fit(answers, told, exclusive, weights, n_own)
     logits = answers @ found.weights + found.bias
     n = min(words.JUDGED, len(answers) // 2)
     taught, judged = slice(0, n), slice(n, 2 * n)
@@ -113,13 +111,13 @@ def learn(
     fresh, often = np.arange(len(answers)) >= n, occurrence(signatures, whole)
 
     def reader(rows: NDArray[np.bool_]) -> Reading:
-        return read_out(signs[rows].astype(np.float64), told[rows], exclusive, often[rows], executor).rounded()
+        return readout.fit(signs[rows].astype(np.float64), told[rows], exclusive, often[rows])[0].rounded()
 
     function = PosteriorFunction(classifier, exclusive, power, directions, offset, _shift(whole), reader(fresh))
     # The trial: what others have taught is tried on every second of these rows.
     held = fresh & (np.arange(len(answers)) % 2 == 1)
     teaching = fresh & ~held if (fresh & ~held).any() else fresh  # two rows are too few for a trial
-    others = read_out(answers[~held], told[~held], exclusive, weights[~held], executor, own)
+    others, _ = readout.fit(answers[~held], told[~held], exclusive, weights[~held], n_own, ridge)
     logits[held] = answers[held] @ others.weights + others.bias
     back, trial = np.argsort(order), CodeReader(*reader(teaching), exclusive)
     return Learned(function, signs[back], function.believe(logits)[back], held[back], trial)
@@ -180,67 +178,3 @@ def narrow(signatures: Signatures) -> Signatures:
         return signatures
     masks = np.packbits(np.where(broad, 0, bits), axis=1).view(np.uint64)
     return Signatures(masks, False, signatures.kind, signatures.row_weights)
-
-
-def read_out(
-    answers: Floats, told: Floats, exclusive: bool, weights: Floats, executor: Executor, own: bool = False
-) -> Reading:
-    """Logistic regression of classes or tags, [s, c], on answers, [s, q], with the penalty that unseen rows prefer.
-
-    `own` says that every class or tag has an answer of its own, in their order.
-    """
-    spread = answers.std(axis=0)
-    scale = np.where(spread > 0, spread, 1.0)
-    scaled, odd = answers / scale, np.arange(len(answers)) % 2 == 1
-
-    def loss(ridge: float) -> float:
-        found = _regress(scaled[~odd], told[~odd], exclusive, weights[~odd], ridge, own)
-        likelihood, _ = posteriors.likelihood(scaled[odd] @ found.weights + found.bias, told[odd], exclusive)
-        return -float(weights[odd] @ likelihood)
-
-    losses = list(executor.collect(loss, RIDGES))
-    found = _regress(scaled, told, exclusive, weights, RIDGES[int(np.argmin(losses))], own)
-    return Reading(found.weights / scale[:, None], found.bias)
-
-
-def _regress(X: Floats, told: Floats, exclusive: bool, weights: Floats, ridge: float, own: bool) -> Reading:
-    """Minimise the loss of all rows and ridge/2 ‖A − s D‖², with s free.
-
-    D takes every answer for its own class, if each has one; else D are the mean answers of each class.
-    """
-    from scipy.optimize import minimize
-
-    if not own:
-        X, told, weights = _grouped(X, told, weights)
-    (n, q), c = X.shape, told.shape[1]
-    usual = np.eye(q)
-    if not own:
-        weighted = X * weights[:, None]
-        usual = weighted.T @ told / np.maximum(weights @ told, 1e-9) - weighted.sum(axis=0)[:, None] / weights.sum()
-    prior = np.clip(weights @ told / weights.sum(), 1e-6, 1 - 1e-6)
-    bias = np.log(prior) if exclusive else np.log(prior / (1 - prior))
-
-    def objective(flat: Floats) -> tuple[float, Floats]:
-        free, b, s = flat[: q * c].reshape(q, c), flat[q * c : -1], flat[-1]
-        likelihood, slopes = posteriors.likelihood(X @ (free + s * usual) + b, told, exclusive)
-        slopes *= weights[:, None]
-        pull = X.T @ slopes
-        gradient = np.concatenate([(ridge * free - pull).ravel(), -slopes.sum(axis=0), [-(pull * usual).sum()]])
-        return float(ridge / 2 * np.square(free).sum() - weights @ likelihood) / n, gradient / n
-
-    first = np.concatenate([np.zeros(q * c), bias, [1.0]])
-    found: Any = minimize(objective, first, jac=True, method="L-BFGS-B", options={"maxiter": STEPS, "ftol": 1e-7})
-    free, b, s = found.x[: q * c].reshape(q, c), found.x[q * c : -1], found.x[-1]
-    return Reading(free + s * usual, b)
-
-
-def _grouped(X: Floats, told: Floats, weights: Floats) -> tuple[Floats, Floats, Floats]:
-    """The same regression with equal rows as one, which has the mean of what they were told: codes are often equal."""
-    _, first, which = np.unique(X, axis=0, return_index=True, return_inverse=True)
-    if 2 * len(first) > len(X):
-        return X, told, weights
-    order = np.argsort(which.reshape(-1), kind="stable")
-    starts = np.searchsorted(which.reshape(-1)[order], np.arange(len(first)))
-    sums = np.add.reduceat((told * weights[:, None])[order], starts)
-    total = np.add.reduceat(weights[order], starts)
-    return X[first], sums / np.maximum(total, 1e-300)[:, None], total

@@ -232,6 +232,19 @@ def finish(problem: Problem, state: State, executor: Executor) -> State:
     return state._replace(drift=0.0, mean=_solve(problem, state, FINISH_STEPS, FINISH_TOLERANCE, executor))
 
 
+def least_squares(problem: Problem, state: State, precision: float, executor: Executor) -> State:
+    """The state of least squares with the same codes: as if they were values seen with noise of this precision."""
+
+    def seen(block: RowBlock, latent: Latent) -> Latent:
+        share = np.full(latent.signs.shape, precision)
+        if block.weights is not None:
+            share *= block.weights[:, None]
+        return Latent(latent.signs, Sites(share, share * latent.signs), None)
+
+    latents = executor.map(seen, problem.rows, state.latents)
+    return finish(problem, state._replace(latents=latents, mean=np.zeros_like(state.mean), factor=None), executor)
+
+
 def left_out_means(problem: Problem, state: State, blocks: Sequence[int], executor: Executor) -> Floats:
     """Leave-one-out means of the latent values of the rows of some blocks, [s, m]."""
     mean = state.mean.astype(np.float32)
