@@ -233,12 +233,15 @@ def finish(problem: Problem, state: State, executor: Executor) -> State:
 
 
 def least_squares(problem: Problem, state: State, precision: float, executor: Executor) -> State:
-    """The state of least squares with the same codes: as if they were values seen with noise of this precision."""
+    """The state of least squares with the same codes: as if they were values seen with noise of this precision.
+
+    A row that counts for many counts once: least squares would follow it too closely.
+    """
 
     def seen(block: RowBlock, latent: Latent) -> Latent:
         share = np.full(latent.signs.shape, precision)
         if block.weights is not None:
-            share *= block.weights[:, None]
+            share *= np.minimum(block.weights, 1.0)[:, None]
         return Latent(latent.signs, Sites(share, share * latent.signs), None)
 
     latents = executor.map(seen, problem.rows, state.latents)
