@@ -232,17 +232,21 @@ def finish(problem: Problem, state: State, executor: Executor) -> State:
     return state._replace(drift=0.0, mean=_solve(problem, state, FINISH_STEPS, FINISH_TOLERANCE, executor))
 
 
-def left_out_means(problem: Problem, state: State, blocks: Sequence[int], executor: Executor) -> Floats:
-    """Leave-one-out means of the latent values of the rows of some blocks, [s, m]."""
+def left_out(problem: Problem, state: State, blocks: Sequence[int], executor: Executor) -> tuple[Floats, Floats]:
+    """Leave-one-out z-scores γ of the rows of some blocks, [s, m], and what they are multiples of, [s, 1].
+
+    Their product is the leave-one-out mean of the latent values.
+    """
     mean = state.mean.astype(np.float32)
 
-    def means(block: RowBlock, latent: Latent) -> Floats:
+    def scores(block: RowBlock, latent: Latent) -> tuple[Floats, Floats]:
         assert latent.shared is not None
-        gamma = _scores(block, latent, mean)[1]
-        return np.asarray(gamma * np.sqrt(1 + block.residual + latent.shared.cavity)[:, None])
+        deviation = np.sqrt(1 + block.residual + latent.shared.cavity)[:, None]
+        return _scores(block, latent, mean)[1], deviation
 
     rows, latents = ([every[number] for number in blocks] for every in (problem.rows, state.latents))
-    return np.concatenate(list(executor.collect(means, rows, latents)))
+    gammas, deviations = zip(*executor.collect(scores, rows, latents), strict=True)
+    return np.concatenate(gammas), np.concatenate(deviations)
 
 
 def recover(block: RowBlock, signs: Signs | None, mean: Floats, factor: Factor) -> Latent:

@@ -17,13 +17,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gphash.arrays import Floats, Signs
+from gphash.codes.reading import DistanceReader
 from gphash.data.blocks import ArrayTable, Table
 from gphash.execution.local import BlocksLostError, Executor, row_blocks
 from gphash.execution.spill import Spill
-from gphash.method import collapse, decoding, gibbs, inducing, inference, metric, partition, selection, trusting
+from gphash.method import (
+    collapse,
+    decoding,
+    gibbs,
+    inducing,
+    inference,
+    metric,
+    partition,
+    readouts,
+    selection,
+    trusting,
+)
 from gphash.method import prior as priors
 from gphash.method.collapse import CodeCounts
-from gphash.method.hashing import HashFunction
+from gphash.method.hashing import ClassReading, HashFunction
 from gphash.method.kernels import KERNELS, Kernel
 from gphash.method.partition import Partition, RowSource
 from gphash.method.posteriors import PosteriorFunction
@@ -35,6 +47,7 @@ from gphash.supervision.similarity import Signatures, Supervision
 R = TypeVar("R")
 Resized = Callable[[int], PosteriorFunction]
 Ended = tuple[HashFunction | PosteriorFunction, CodeCounts, Callable[[], Signs], Resized | None]
+Outcome = tuple[Floats, CodeCounts | None]  # leave-one-out answers, or of sampled codes z-scores and counts, [s, q]
 
 READING = 16384  # rows read at a time where nothing else decides
 ANSWERED = 20_000  # rows, about, that teach the read-out
@@ -146,12 +159,13 @@ def train(
 
         state, outcome = _sweep(source, problem, state, start, settings, note, codes)
         clock.lap("sweeps")
-    factor = state.factor if isinstance(outcome, CodeCounts) else None
-    machine = priors.hash_function(chosen.scaling, prior, state.mean, factor)
-    if isinstance(outcome, CodeCounts):
-        ended: Ended = machine, outcome, partial(source.codes, state.latents), None
+    told, counts = outcome
+    machine = priors.hash_function(chosen.scaling, prior, state.mean, None if counts is None else state.factor)
+    if counts is not None:
+        reading = _reading(told, supervision, settings, parts, executor)
+        ended: Ended = replace(machine, reading=reading), counts, partial(source.codes, state.latents), None
     else:
-        ended = persist(partial(_read, outcome, machine, table, supervision, settings, parts, executor))
+        ended = persist(partial(_read, told, machine, table, supervision, settings, parts, executor))
     function, tally, trained_codes, resized = ended
     clock.lap("hash function")
     words = _words(function, tally) if supervision.form == "labels" else None
@@ -193,6 +207,16 @@ def _read(
         return found
 
     return function, _count(learned.codes, some), signs.copy, resized
+
+
+def _reading(
+    gamma: Floats, supervision: Supervision, settings: Settings, parts: Partition, executor: Executor
+) -> ClassReading | DistanceReader:
+    """What sampled codes know beside bits."""
+    rows = np.concatenate([parts.blocks[number] for number in _asked(parts)])
+    if isinstance(supervision, Signatures):
+        return readouts.classes(gamma, supervision[rows], supervision, executor)
+    return readouts.distances(gamma, supervision.among(rows), settings.seed)
 
 
 def _answers(supervision: Supervision, settings: Settings) -> Signs | None:
@@ -313,11 +337,8 @@ def _sweep(
     settings: Settings,
     note: Callable[[State, Sweep], None],
     codes: Callable[[int], Signs | None] | None,
-) -> tuple[State, Floats | CodeCounts]:
-    """All sweeps, and what is lost on the way made again: the last state, and how often codes occur.
-
-    With fixed questions there are none; then leave-one-out answers come with the state, [s, q].
-    """
+) -> tuple[State, Outcome]:
+    """All sweeps, and what is lost on the way made again: the last state, and what some rows are like if left out."""
     latest, losses, executor = state, 0, source.executor
 
     def remember(state: State, sweep: Sweep) -> None:
@@ -331,9 +352,10 @@ def _sweep(
             problem, latest = source.recovered(problem, latest, start, codes)
             state = inference.run(problem, latest, schedule, executor, remember, settings.solver)
             state = inference.finish(problem, state, executor)
+            gamma, deviation = inference.left_out(problem, state, _asked(source.partition), executor)
             if source.answers is None:
-                return state, _tally(problem, state.latents, executor)
-            return state, inference.left_out_means(problem, state, _asked(source.partition), executor)
+                return state, (gamma, _tally(problem, state.latents, executor))
+            return state, (gamma * deviation, None)
         except BlocksLostError as error:
             losses += 1
             if losses > MOST_LOSSES:
