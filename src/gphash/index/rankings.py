@@ -16,7 +16,7 @@ from gphash.codes.reading import Reader
 from gphash.registry import Registry
 
 UNIT = 2.0**-40
-NO_READER = "the model does not know P(similar): GPHasher did not fit it"
+NO_READER = "the model does not know P(similar), which only GPHasher learns"
 
 
 class Ranking(ABC):
