@@ -58,8 +58,7 @@ def test_two_pairs_are_enough_for_a_curve():
 
 def test_classes_are_read_from_soft_bits_and_from_codes():
     whole = similarity.from_labels(Y)
-    with SerialExecutor() as executor:
-        soft, codes = readouts.classes(GAMMA[::2], whole[np.arange(0, N, 2)], whole, executor)
+    soft, codes = readouts.classes(GAMMA[::2], whole[np.arange(0, N, 2)], whole, SerialExecutor())
     for reader, signs in ((soft, 2 * ndtr(GAMMA) - 1), (codes, np.sign(GAMMA))):
         told = reader.tell(signs[1::2])
         assert (told.argmax(axis=1) == Y[1::2]).mean() > 0.95

@@ -47,7 +47,6 @@ from gphash.supervision.similarity import Signatures, Supervision
 R = TypeVar("R")
 Resized = Callable[[int], PosteriorFunction]
 Ended = tuple[HashFunction | PosteriorFunction, CodeCounts, Callable[[], Signs], Resized | None]
-Outcome = tuple[Floats, CodeCounts | None]  # leave-one-out answers, or of sampled codes z-scores and counts, [s, q]
 
 READING = 16384  # rows read at a time where nothing else decides
 ANSWERED = 20_000  # rows, about, that teach the read-out
@@ -157,9 +156,8 @@ def train(
             if watch is not None:
                 watch(sweep)
 
-        state, outcome = _sweep(source, problem, state, start, settings, note, codes)
+        state, told, counts = _sweep(source, problem, state, start, settings, note, codes)
         clock.lap("sweeps")
-    told, counts = outcome
     machine = priors.hash_function(chosen.scaling, prior, state.mean, None if counts is None else state.factor)
     if counts is not None:
         reading = _reading(told, supervision, settings, parts, executor)
@@ -337,8 +335,11 @@ def _sweep(
     settings: Settings,
     note: Callable[[State, Sweep], None],
     codes: Callable[[int], Signs | None] | None,
-) -> tuple[State, Outcome]:
-    """All sweeps, and what is lost on the way made again: the last state, and what some rows are like if left out."""
+) -> tuple[State, Floats, CodeCounts | None]:
+    """All sweeps, and what is lost on the way made again: the last state, and what some rows are like if left out.
+
+    Those are answers to fixed questions, [s, q]; of sampled codes, z-scores, [s, m], and how often all codes occur.
+    """
     latest, losses, executor = state, 0, source.executor
 
     def remember(state: State, sweep: Sweep) -> None:
@@ -354,8 +355,8 @@ def _sweep(
             state = inference.finish(problem, state, executor)
             gamma, deviation = inference.left_out(problem, state, _asked(source.partition), executor)
             if source.answers is None:
-                return state, (gamma, _tally(problem, state.latents, executor))
-            return state, (gamma * deviation, None)
+                return state, gamma, _tally(problem, state.latents, executor)
+            return state, gamma * deviation, None
         except BlocksLostError as error:
             losses += 1
             if losses > MOST_LOSSES:
