@@ -60,6 +60,7 @@ def test_classes_are_read_from_soft_bits_and_from_codes():
     whole = similarity.from_labels(Y)
     soft, codes = readouts.classes(GAMMA[::2], whole[np.arange(0, N, 2)], whole, SerialExecutor())
     for reader, signs in ((soft, 2 * ndtr(GAMMA) - 1), (codes, np.sign(GAMMA))):
-        told = reader.tell(signs[1::2])
-        assert (told.argmax(axis=1) == Y[1::2]).mean() > 0.95
-        assert abs(told.max(axis=1).mean() - (told.argmax(axis=1) == Y[1::2]).mean()) < 0.03
+        told, nearest = reader.tell(signs[1::2]), (signs[1::2] @ WORDS.T).argmax(axis=1)
+        right = (told.argmax(axis=1) == Y[1::2]).mean()
+        assert right > (nearest == Y[1::2]).mean() - 0.02  # as good as whoever knows the words
+        assert abs(told.max(axis=1).mean() - right) < 0.03

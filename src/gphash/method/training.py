@@ -160,7 +160,7 @@ def train(
         clock.lap("sweeps")
     machine = priors.hash_function(chosen.scaling, prior, state.mean, None if counts is None else state.factor)
     if counts is not None:
-        reading = _reading(told, supervision, settings, parts, executor)
+        reading = persist(partial(_reading, told, supervision, settings, parts, executor))
         ended: Ended = replace(machine, reading=reading), counts, partial(source.codes, state.latents), None
     else:
         ended = persist(partial(_read, told, machine, table, supervision, settings, parts, executor))
