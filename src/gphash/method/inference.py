@@ -232,21 +232,25 @@ def finish(problem: Problem, state: State, executor: Executor) -> State:
     return state._replace(drift=0.0, mean=_solve(problem, state, FINISH_STEPS, FINISH_TOLERANCE, executor))
 
 
-def left_out(problem: Problem, state: State, blocks: Sequence[int], executor: Executor) -> tuple[Floats, Floats]:
-    """Leave-one-out z-scores γ of the rows of some blocks, [s, m], and what they are multiples of, [s, 1].
-
-    Their product is the leave-one-out mean of the latent values.
-    """
+def left_out_means(problem: Problem, state: State, blocks: Sequence[int], executor: Executor) -> Floats:
+    """Leave-one-out means of the latent values of the rows of some blocks, [s, m]."""
     mean = state.mean.astype(np.float32)
 
-    def scores(block: RowBlock, latent: Latent) -> tuple[Floats, Floats]:
+    def means(block: RowBlock, latent: Latent) -> Floats:
         assert latent.shared is not None
-        deviation = np.sqrt(1 + block.residual + latent.shared.cavity)[:, None]
-        return _scores(block, latent, mean)[1], deviation
+        gamma = _scores(block, latent, mean)[1]
+        return np.asarray(gamma * np.sqrt(1 + block.residual + latent.shared.cavity)[:, None])
 
     rows, latents = ([every[number] for number in blocks] for every in (problem.rows, state.latents))
-    gammas, deviations = zip(*executor.collect(scores, rows, latents), strict=True)
-    return np.concatenate(gammas), np.concatenate(deviations)
+    return np.concatenate(list(executor.collect(means, rows, latents)))
+
+
+def left_out_scores(problem: Problem, state: State, blocks: Sequence[int], executor: Executor) -> Floats:
+    """Leave-one-out z-scores γ of the same rows, [s, m]."""
+    mean = state.mean.astype(np.float32)
+    rows, latents = ([every[number] for number in blocks] for every in (problem.rows, state.latents))
+    scores = executor.collect(lambda block, latent: _scores(block, latent, mean)[1], rows, latents)
+    return np.concatenate(list(scores))
 
 
 def recover(block: RowBlock, signs: Signs | None, mean: Floats, factor: Factor) -> Latent:

@@ -29,7 +29,7 @@ from gphash.method import (
     inference,
     metric,
     partition,
-    readouts,
+    sampled,
     selection,
     trusting,
 )
@@ -85,6 +85,13 @@ class Chosen(NamedTuple):
     Z: Floats  # inducing inputs, scaled, [r, d]
     kernel: Kernel
     pair_weight: float  # κ
+
+
+class Drawn(NamedTuple):
+    """Codes that were sampled."""
+
+    counts: CodeCounts  # how often they occur
+    left_out: Floats  # leave-one-out z-scores γ of some rows, [s, m]
 
 
 class Trained(NamedTuple):
@@ -156,14 +163,15 @@ def train(
             if watch is not None:
                 watch(sweep)
 
-        state, told, counts = _sweep(source, problem, state, start, settings, note, codes)
+        state, outcome = _sweep(source, problem, state, start, settings, note, codes)
         clock.lap("sweeps")
-    machine = priors.hash_function(chosen.scaling, prior, state.mean, None if counts is None else state.factor)
-    if counts is not None:
-        reading = persist(partial(_reading, told, supervision, settings, parts, executor))
-        ended: Ended = replace(machine, reading=reading), counts, partial(source.codes, state.latents), None
+    factor = state.factor if isinstance(outcome, Drawn) else None
+    machine = priors.hash_function(chosen.scaling, prior, state.mean, factor)
+    if isinstance(outcome, Drawn):
+        reading = persist(partial(_reading, outcome.left_out, supervision, settings, parts, executor))
+        ended: Ended = replace(machine, reading=reading), outcome.counts, partial(source.codes, state.latents), None
     else:
-        ended = persist(partial(_read, told, machine, table, supervision, settings, parts, executor))
+        ended = persist(partial(_read, outcome, machine, table, supervision, settings, parts, executor))
     function, tally, trained_codes, resized = ended
     clock.lap("hash function")
     words = _words(function, tally) if supervision.form == "labels" else None
@@ -213,8 +221,8 @@ def _reading(
     """What sampled codes know beside bits."""
     rows = np.concatenate([parts.blocks[number] for number in _asked(parts)])
     if isinstance(supervision, Signatures):
-        return readouts.classes(gamma, supervision[rows], supervision, executor)
-    return readouts.distances(gamma, supervision.among(rows), settings.seed)
+        return sampled.classes(gamma, supervision[rows], supervision, executor)
+    return sampled.distances(gamma, supervision.among(rows), settings.seed)
 
 
 def _answers(supervision: Supervision, settings: Settings) -> Signs | None:
@@ -335,10 +343,10 @@ def _sweep(
     settings: Settings,
     note: Callable[[State, Sweep], None],
     codes: Callable[[int], Signs | None] | None,
-) -> tuple[State, Floats, CodeCounts | None]:
-    """All sweeps, and what is lost on the way made again: the last state, and what some rows are like if left out.
+) -> tuple[State, Floats | Drawn]:
+    """All sweeps, and what is lost on the way made again: the last state, and what codes were drawn.
 
-    Those are answers to fixed questions, [s, q]; of sampled codes, z-scores, [s, m], and how often all codes occur.
+    With fixed questions there are none; then leave-one-out answers come with the state, [s, q].
     """
     latest, losses, executor = state, 0, source.executor
 
@@ -353,10 +361,10 @@ def _sweep(
             problem, latest = source.recovered(problem, latest, start, codes)
             state = inference.run(problem, latest, schedule, executor, remember, settings.solver)
             state = inference.finish(problem, state, executor)
-            gamma, deviation = inference.left_out(problem, state, _asked(source.partition), executor)
             if source.answers is None:
-                return state, gamma, _tally(problem, state.latents, executor)
-            return state, gamma * deviation, None
+                scores = inference.left_out_scores(problem, state, _asked(source.partition), executor)
+                return state, Drawn(_tally(problem, state.latents, executor), scores)
+            return state, inference.left_out_means(problem, state, _asked(source.partition), executor)
         except BlocksLostError as error:
             losses += 1
             if losses > MOST_LOSSES:

@@ -5,7 +5,7 @@ from scipy.special import expit, ndtr
 
 from gphash import Pairs
 from gphash.execution.local import SerialExecutor
-from gphash.method import readouts
+from gphash.method import sampled
 from gphash.supervision import similarity
 
 N, M = 600, 8
@@ -26,7 +26,7 @@ def judged(n_pairs=8000, curve=(2.0, 1.0)):
 
 def test_the_curve_is_found_however_pairs_are_weighed():
     pairs = judged(60_000)
-    found = [readouts.distances(GAMMA, similarity.from_pairs(pairs, N, balance), 0) for balance in (True, False)]
+    found = [sampled.distances(GAMMA, similarity.from_pairs(pairs, N, balance), 0) for balance in (True, False)]
     for one, other in zip(*found, strict=True):
         np.testing.assert_array_equal(one, other)
     # One row of a pair made the judgement here, and both teach.
@@ -36,7 +36,7 @@ def test_the_curve_is_found_however_pairs_are_weighed():
 
 def test_the_mean_probability_is_the_share_of_similar_pairs():
     pairs = judged()
-    reader = readouts.distances(GAMMA, similarity.from_pairs(pairs, N), 0)
+    reader = sampled.distances(GAMMA, similarity.from_pairs(pairs, N), 0)
     bits = (GAMMA >= 0).astype(float)
     told = reader.match(bits[pairs.i], bits[pairs.j])
     np.testing.assert_allclose(told.mean(), np.mean(np.array(pairs.similar) > 0), atol=1e-3)
@@ -44,21 +44,21 @@ def test_the_mean_probability_is_the_share_of_similar_pairs():
 
 def test_where_distances_mislead_they_say_nothing():
     pairs = judged(curve=(-3.0, -1.0))
-    reader = readouts.distances(GAMMA, similarity.from_pairs(pairs, N), 0)
+    reader = sampled.distances(GAMMA, similarity.from_pairs(pairs, N), 0)
     share = np.mean(np.array(pairs.similar) > 0)
     for curve in (reader.expected, reader.hamming):
         np.testing.assert_allclose(curve, [np.log(share / (1 - share)), 0.0])
 
 
 def test_two_pairs_are_enough_for_a_curve():
-    reader = readouts.distances(GAMMA, similarity.from_pairs(Pairs([0, 1], [1, 2], [1, -1]), N), 0)
+    reader = sampled.distances(GAMMA, similarity.from_pairs(Pairs([0, 1], [1, 2], [1, -1]), N), 0)
     assert np.isfinite(reader.expected).all()
     assert np.isfinite(reader.hamming).all()
 
 
 def test_classes_are_read_from_soft_bits_and_from_codes():
     whole = similarity.from_labels(Y)
-    soft, codes = readouts.classes(GAMMA[::2], whole[np.arange(0, N, 2)], whole, SerialExecutor())
+    soft, codes = sampled.classes(GAMMA[::2], whole[np.arange(0, N, 2)], whole, SerialExecutor())
     for reader, signs in ((soft, 2 * ndtr(GAMMA) - 1), (codes, np.sign(GAMMA))):
         told, nearest = reader.tell(signs[1::2]), (signs[1::2] @ WORDS.T).argmax(axis=1)
         right = (told.argmax(axis=1) == Y[1::2]).mean()
