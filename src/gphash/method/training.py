@@ -165,8 +165,7 @@ def train(
 
         state, outcome = _sweep(source, problem, state, start, settings, note, codes)
         clock.lap("sweeps")
-    factor = state.factor if isinstance(outcome, Drawn) else None
-    machine = priors.hash_function(chosen.scaling, prior, state.mean, factor)
+    machine = priors.hash_function(chosen.scaling, prior, state.mean, state.factor if answers is None else None)
     if isinstance(outcome, Drawn):
         reading = persist(partial(_reading, outcome.left_out, supervision, settings, parts, executor))
         ended: Ended = replace(machine, reading=reading), outcome.counts, partial(source.codes, state.latents), None
