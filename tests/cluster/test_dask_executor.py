@@ -231,6 +231,24 @@ def test_a_cluster_gives_the_same_model_to_the_last_bit(client, local, kind):
     assert_same_model(GPHasher(**SETTINGS).fit(X, TARGETS[kind], executor=client), local[kind])
 
 
+@pytest.mark.parametrize("kind", ["labels", "tags"])
+def test_so_do_sampled_codes_and_all_read_outs_are_the_same(client, local, kind):
+    near, far = (
+        GPHasher(**SETTINGS, codes="sampled").fit(X, TARGETS[kind], executor=place) for place in (None, client)
+    )
+    assert_same_model(far, near)
+    for one, other in ((far, near), (GPHasher(**SETTINGS).fit(X, TARGETS[kind], executor=client), local[kind])):
+        np.testing.assert_array_equal(one.reader_.weights, other.reader_.weights)
+        np.testing.assert_array_equal(one.reader_.bias, other.reader_.bias)
+        np.testing.assert_array_equal(one.predict_proba(X), other.predict_proba(X))
+
+
+def test_so_is_what_pairs_know_of_distances(client, local):
+    far = GPHasher(**SETTINGS).fit(X, TARGETS["pairs"], executor=client)
+    codes = far.encode(X)
+    np.testing.assert_array_equal(far.similarity_probability(X, codes), local["pairs"].similarity_probability(X, codes))
+
+
 def test_so_do_weights_and_rows_without_a_label(client):
     gaps, weights = np.where(np.arange(N) % 5 == 0, -1, Y), 1.0 + np.arange(N) % 3
     one, other = (

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gphash.codes import packing
-from gphash.codes.reading import UNIT, CodeReader, rounded
+from gphash.codes.reading import UNIT, CodeReader, DistanceReader, rounded
 
 M, C = 11, 5
 
@@ -81,3 +81,50 @@ def test_probabilities_are_multiples_that_a_short_float_holds():
 def test_bad_beliefs_are_refused(given_, message):
     with pytest.raises(ValueError, match=message):
         reader(True).check(given_)
+
+
+class TestByDistance:
+    """P(similar) of models of judged pairs."""
+
+    ONE = DistanceReader(np.array([2.0, 1.5]), np.array([1.0, 0.5]), M, M)
+
+    def test_it_falls_with_the_expected_distance_and_for_codes_with_the_hamming_distance(self):
+        chances, packed = np.random.default_rng(0).random((4, M)), codes(6)
+        found = self.ONE.compare(chances, self.ONE.read(packed))
+        for row, asked in enumerate(rounded(chances)):
+            for column, bits in enumerate(packing.unpack(packed, M)):
+                apart = sum(1 - p if bit else p for p, bit in zip(asked, bits, strict=True))
+                assert found[row, column] == pytest.approx(1 / (1 + math.exp(1.5 * apart - 2.0)))
+        sure = self.ONE.compare(self.ONE.read(codes(4, 5)), self.ONE.read(packed))
+        for row, asked in enumerate(packing.unpack(codes(4, 5), M)):
+            for column, bits in enumerate(packing.unpack(packed, M)):
+                assert sure[row, column] == pytest.approx(1 / (1 + math.exp(0.5 * (asked != bits).sum() - 1.0)))
+
+    def test_one_by_one_it_is_the_same(self):
+        first, second = self.ONE.read(codes(30)), self.ONE.read(codes(30, 7))
+        np.testing.assert_array_equal(self.ONE.match(first, second), np.diag(self.ONE.compare(first, second)))
+
+    def test_free_bits_count_for_nothing(self):
+        joined = self.ONE._replace(n_taught=M - 4)
+        chances, packed = np.random.default_rng(0).random((4, M)), codes(20)
+        other, flipped = chances.copy(), packing.pack(packing.unpack(packed, M) ^ (np.arange(M) >= M - 4))
+        other[:, -4:] = 1 - other[:, -4:]
+        found = joined.compare(chances, joined.read(packed))
+        np.testing.assert_array_equal(joined.compare(other, joined.read(flipped)), found)
+
+    def test_far_away_it_is_zero_and_no_warning(self):
+        steep = self.ONE._replace(expected=np.array([0.0, 1e17]))
+        assert (steep.compare(np.full((1, M), 0.4), steep.read(codes(3))) == 0).all()
+
+    @pytest.mark.parametrize(
+        ("wrong", "message"),
+        [
+            (np.full((1, M + 1), 0.5), r"the model has learned from pairs: give P\(bit = 1\), \[q, 11\]"),
+            (np.zeros((1, 2), np.uint8), "queries has dtype uint8"),
+            (np.full((1, M), np.nan), "queries has NaN or values outside of 0 to 1"),
+            (np.full((1, M), 1.5), "queries has NaN or values outside of 0 to 1"),
+        ],
+    )
+    def test_what_is_no_probability_is_refused(self, wrong, message):
+        with pytest.raises(ValueError, match=message):
+            self.ONE.check(wrong)

@@ -77,7 +77,7 @@ def test_what_makes_no_sense_is_refused(tmp_path, judged):
             ({"radius": -1}, "radius=-1"),
             ({"radius": 1.5}, "radius=1.5"),
             ({"radius": 0, "min_cosine": 0.9}, "min_cosine=0.9, but the collection was made without vectors"),
-            ({"min_probability": 0.5}, "min_probability=0.5, but the model was not fitted to labels"),
+            ({"min_probability": 0.5}, "min_probability=0.5, but the model does not know P"),
         ):
             with pytest.raises(ValueError, match=message):
                 bare.duplicates(**wrong)

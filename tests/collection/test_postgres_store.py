@@ -12,12 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gphash import GPHasher
 from gphash.collection import copying
 from gphash.collection.collection import Collection
 from gphash.collection.records import Query, UnknownItemError
 from gphash.collection.rows import KnownKeyError
 from gphash.container import FormatError
 from gphash.files import LockedError
+from tests import digits
 from tests.collection import sources
 
 pytest.importorskip("psycopg", reason="psycopg is not installed")
@@ -267,7 +269,8 @@ def test_writers_at_the_same_time(own, rows, connection):
 def test_a_killed_copy_leaves_nothing(home, place, connection):
     program = """
         import sys, time
-        from gphash.collection import copying
+        from gphash import GPHasher
+from gphash.collection import copying
         def tell(done, total):
             print("sent", flush=True)
             time.sleep(60)
@@ -372,3 +375,22 @@ def test_vectors_are_copied_changed_and_fetched(place, tmp_path, rows, metric):
     postgres_store.PostgresStore.open(address, writable=True).drop()
     with pytest.raises(UnknownStoreError):
         Collection.open(address)
+
+
+@pytest.mark.parametrize("kind", ["labels", "tags", "pairs"])
+def test_hits_are_as_probable_as_in_the_folder(tmp_path, place, rows, kind):
+    """P(similar) of labels, tags and pairs: the same keys and the same numbers, whatever the query is."""
+    taught = {"labels": digits.y, "tags": digits.tags, "pairs": digits.pairs(400, 6000)}[kind]
+    model = GPHasher(**digits.QUICK).fit(digits.X[:400], taught if kind == "pairs" else taught[:400])
+    Collection.create(tmp_path / f"{kind}.gphash", model, digits.X[400:700]).close()
+    copying.to_database(tmp_path / f"{kind}.gphash", f"{place}{kind}")
+    with Collection.open(tmp_path / f"{kind}.gphash") as folder, Collection.open(f"{place}{kind}") as there:
+        for cut in ({}, {"min_probability": 0.4}, {"radius": 2}):
+            asked = [row for row in digits.X[700:710]]
+            for query in (*asked, folder.query(key=17)._replace(classes=None, probabilities=None)):
+                near, far = (one.search(query, 40, ranking="similarity", **cut) for one in (folder, there))
+                assert [(hit.key, hit.probability) for hit in far] == [(hit.key, hit.probability) for hit in near]
+        chances = [hit.probability for hit in there.search(digits.X[700], 300)]
+        assert chances == sorted(chances, reverse=True)
+        expected = model.similarity_probability(digits.X[700:701], model.encode(digits.X[400:700]))
+        np.testing.assert_allclose(chances, np.sort(expected[0])[::-1], atol=1e-6)

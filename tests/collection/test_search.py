@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from gphash import GPHasher
 from gphash.codes import packing
 from gphash.collection.collection import Collection
 from gphash.collection.nearest import cut
 from gphash.collection.records import NoPictureError, UnknownItemError, code_of
 from gphash.hashers import LSH
+from tests import digits
 from tests.collection import sources
 
 SOURCE = sources.of_digits()
@@ -128,6 +130,73 @@ def test_a_list_is_cut_where_it_is_not_probable_enough(collection):
             collection.search(query, ranking="hamming", **{name: 0.9})
     with pytest.raises(ValueError, match=r"precision=0\.9 and recall=0\.8; give one of them"):
         collection.search(query, precision=0.9, recall=0.8)
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory):
+    """A collection whose model has learned from pairs."""
+    model = GPHasher(**digits.QUICK).fit(digits.X[:400], digits.pairs(400, 6000))
+    place = tmp_path_factory.mktemp("judged") / "judged.gphash"
+    with Collection.create(place, model, digits.X[400:700]) as made:
+        yield made, model
+
+
+class TestOfPairs:
+    """Searches of a model that has learned from judged pairs."""
+
+    def test_hits_have_their_probability_and_the_order_of_expected_distances(self, judged):
+        collection, model = judged
+        found = collection.search(digits.X[700], 300)  # by P(similar), unless something else is asked for
+        expected = collection.search(digits.X[700], 300, ranking="expected")
+        assert [hit.key for hit in found] == [hit.key for hit in expected]
+        chances = model.similarity_probability(digits.X[700:701], model.encode(digits.X[400:700]))[0]
+        np.testing.assert_allclose([hit.probability for hit in found], [chances[hit.key] for hit in found], atol=1e-6)
+        assert [hit.probability for hit in expected] == [hit.probability for hit in found]
+        likely = collection.search(digits.X[700], 300, min_probability=0.5)
+        assert likely == [hit for hit in found if hit.probability >= 0.5] != found
+        assert found.nothing_similar is None
+        assert collection.query(features=digits.X[700]).classes is None
+
+    def test_an_item_is_compared_by_its_code(self, judged):
+        collection, model = judged
+        query = collection.query(key=17)
+        found, curve = collection.search(query, 300), model.reader_.hamming
+        by_hand = [1 / (1 + np.exp(curve[1] * hit.distance - curve[0])) for hit in found]
+        np.testing.assert_allclose([hit.probability for hit in found], by_hand)
+        chances = [one.probability for one in collection.duplicates(1).pairs()]
+        ends = [1 / (1 + np.exp(curve[1] * apart - curve[0])) for apart in (0, 1)]
+        np.testing.assert_allclose(sorted(set(chances)), sorted(ends))
+        near = collection.duplicates(min_probability=(ends[0] + ends[1]) / 2)
+        assert near.clusters() == collection.duplicates(0).clusters()
+
+    def test_what_needs_classes_is_refused_with_a_remedy(self, judged):
+        collection, _ = judged
+        for name in ("precision", "recall"):
+            message = rf"{name}=0\.9, but the model was not fitted to labels or tags .* give min_probability"
+            with pytest.raises(ValueError, match=message):
+                collection.search(digits.X[700], **{name: 0.9})
+
+    def test_far_from_everything_it_is_a_probability_all_the_same(self, judged):
+        collection, _ = judged
+        found = collection.search(1e6 * digits.X[700] - 3e5, 300)
+        assert all(0 <= hit.probability <= 1 for hit in found)
+
+
+@pytest.mark.parametrize("wrong", [-0.1, 1.5, np.nan, True, "half"])
+def test_a_least_probability_is_one(collection, wrong):
+    with pytest.raises(ValueError, match=r"min_probability=.*; give a number from 0 to 1"):
+        collection.search(SOURCE.X[17], min_probability=wrong)
+
+
+def test_a_model_of_another_method_promises_nothing(tmp_path):
+    with Collection.create(tmp_path / "a.gphash", LSH(8, random_state=0).fit(SOURCE.X), SOURCE.X) as bare:
+        for name in ("min_probability", "precision", "recall"):
+            with pytest.raises(
+                ValueError, match=rf"{name}=0\.9, but the model does not know P\(similar\).*; leave it out"
+            ):
+                bare.search(SOURCE.X[17], **{name: 0.9})
+        with pytest.raises(ValueError, match=r"ranking='similarity', but the model does not know P\(similar\)"):
+            bare.search(SOURCE.X[17], ranking="similarity")
 
 
 def test_a_strange_query_finds_nothing_similar(collection):

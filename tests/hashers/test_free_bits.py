@@ -34,8 +34,11 @@ def test_supervised_bits_stay_as_they_are_and_free_bits_follow(kind):
     chances = joined.bit_probabilities(digits.X[TEST])
     np.testing.assert_array_equal(chances[:, :12], alone.bit_probabilities(digits.X[TEST]))
     np.testing.assert_array_equal(chances[:, 12:] >= 0.5, joined.transform(digits.X[TEST])[:, 12:] == 1)
-    if kind == "pairs":
-        assert joined.reader_ is None
+    codes = [hasher.encode(digits.X[:50]) for hasher in (joined, alone)]
+    likely = [
+        hasher.similarity_probability(digits.X[TEST], own) for hasher, own in zip((joined, alone), codes, strict=True)
+    ]
+    np.testing.assert_array_equal(*likely)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # of labels that are wrong, or missing

@@ -28,6 +28,17 @@ from tests.digits import QUICK
 TRAIN, TEST = slice(0, 300), slice(1200, 1600)
 
 
+def assert_calibrated(chances, same, tolerance):
+    """How often pairs with about such a probability are similar is not far from it, in the mean over pairs."""
+    places = np.minimum((10 * chances).astype(int), 9)
+    off = [
+        abs(chances[here].mean() - same[here].mean()) * here.mean()
+        for one in range(10)
+        if (here := places == one).any()
+    ]
+    assert sum(off) < tolerance
+
+
 def supervision(kind):
     return {"labels": digits.y[TRAIN], "tags": digits.tags[TRAIN], "pairs": digits.pairs(300, 6000)}[kind]
 
@@ -480,12 +491,65 @@ class TestPartialAndSkewed:
         same = digits.y[600:605, None] == digits.y[600:800]
         assert chances[same].mean() > chances[~same].mean() + 0.5
 
-    def test_sampled_codes_know_no_classes(self):
-        hasher = GPHasher(**QUICK, codes="sampled").fit(digits.X[:300], digits.y[:300])
+    @pytest.mark.parametrize("kind", ["labels", "tags"])
+    def test_sampled_codes_know_classes_too(self, tmp_path, kind):
+        taught, new = digits.X[:600], digits.X[600:1000]
+        y = {"labels": digits.y, "tags": digits.tags}[kind]
+        hasher = GPHasher(**QUICK, codes="sampled").fit(taught, y[:600])
+        assert (hasher.predict(new) == y[600:1000]).mean() > 0.9
+        hasher.save(tmp_path / "model.gph")
+        again, codes = load(tmp_path / "model.gph"), hasher.encode(new)
+        np.testing.assert_array_equal(again.predict_proba(new), hasher.predict_proba(new))
+        found = again.similarity_probability(new, codes)
+        np.testing.assert_array_equal(found, hasher.similarity_probability(new, codes))
+        same = digits.y[600:1000, None] == digits.y[600:1000] if kind == "labels" else y[600:1000] @ y[600:1000].T > 0
+        assert_calibrated(found, same, 0.06)
+        with pytest.raises(ValueError, match="codes were sampled, or learned from pairs; fit labels or tags"):
+            again.familiarity(new)
+
+    @pytest.mark.parametrize("balance", [True, False])
+    def test_pairs_know_how_probable_it_is_that_others_like_them_are_similar(self, tmp_path, balance):
+        hasher = GPHasher(**QUICK, balance_pairs=balance).fit(digits.X[:600], digits.pairs(600, 9000))
+        new, codes = digits.X[600:1000], hasher.encode(digits.X[600:1000])
+        hasher.save(tmp_path / "model.gph")
+        again = load(tmp_path / "model.gph")
+        assert again.fingerprint_ == hasher.fingerprint_
+        found = again.similarity_probability(new, codes)
+        np.testing.assert_array_equal(found, hasher.similarity_probability(new, codes))
+        # A tenth of random pairs is similar, although half of the weight is on those.
+        assert_calibrated(found, digits.y[600:1000, None] == digits.y[600:1000], 0.03)
+
+    @pytest.mark.parametrize("codes", ["posterior", "sampled"])
+    def test_a_class_of_one_row_and_a_row_far_from_everything_have_probabilities(self, codes):
+        y = digits.y[:300].copy()
+        y[7] = 10
+        hasher = GPHasher(**QUICK, codes=codes).fit(digits.X[:300], y)
+        strange = np.concatenate([digits.X[300:400], [1e6 * digits.X[0] - 3e5, np.zeros(64)]])
+        chances = hasher.predict_proba(strange)
+        np.testing.assert_allclose(chances.sum(axis=1), 1.0)
+        assert chances[:100, 10].mean() < 0.05
+        found = hasher.similarity_probability(strange, hasher.encode(strange))
+        assert ((found >= 0) & (found <= 1)).all()
+
+    def test_codes_of_another_model_are_refused(self, hasher):
+        other = GPHasher(**QUICK | {"random_state": 1}).fit(digits.X[TRAIN], digits.y[TRAIN])
+        index = gphash.HammingIndex.build(hasher.encode(digits.X[:20]), n_bits=8, model=hasher)
+        with pytest.raises(ValueError, match="codes of two models cannot be compared"):
+            index.search(other.predict_proba(digits.X[:2]), ranking="similarity", model=other)
+        with pytest.raises(ValueError, match="queries has NaN or values outside of 0 to 1"):
+            index.search(np.full((1, 10), np.nan), ranking="similarity", model=hasher)
+
+    def test_pairs_know_no_classes(self):
+        hasher = GPHasher(**QUICK).fit(digits.X[:100], digits.pairs(100, 500))
         for ask in (hasher.predict, hasher.predict_proba):
-            with pytest.raises(ValueError, match="codes were sampled, or learned from pairs; fit labels or tags"):
+            with pytest.raises(
+                ValueError, match="pairs name no classes; fit labels or tags, or ask for similarity_prob"
+            ):
                 ask(digits.X[:2])
-        assert hasher.reader_ is None
+        with pytest.raises(ValueError, match="learned from pairs; fit labels or tags with codes='posterior'"):
+            hasher.familiarity(digits.X[:2])
+        assert hasher.trust_ is None
+        assert hasher.class_names_ is None
 
     def test_a_broad_tag_does_not_hide_narrow_ones(self):
         tags = np.concatenate([np.eye(10)[digits.y], (digits.y < 6)[:, None], (digits.y >= 6)[:, None]], axis=1)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gphash.codes import packing
-from gphash.codes.reading import CodeReader
+from gphash.codes.reading import CodeReader, DistanceReader
 from gphash.index import search, similar
 from gphash.index.hamming_index import HammingIndex
 
@@ -74,6 +74,24 @@ def test_it_is_exact(seed, exclusive, n_bits, n_items, k):
     np.testing.assert_array_equal(found.ids, expected[0].reshape(found.ids.shape))
 
 
+@settings(max_examples=30)
+@given(st.integers(0, 2**32 - 1), st.sampled_from([3, 16, 40, 70]), st.integers(0, 2), st.integers(2, 400))
+def test_of_judged_pairs_it_is_the_order_of_expected_distances(seed, n_bits, n_free, n_items):
+    generator = np.random.default_rng(seed)
+    one = DistanceReader(np.array([1.0, 0.7]), np.array([0.5, 0.9]), n_bits - n_free, n_bits)
+    packed = packing.pack(generator.random((n_items, n_bits)) < 0.5)
+    ids, asked = generator.permutation(10 * n_items)[:n_items], generator.random((5, n_bits))
+    asked[0] = asked[0] < 0.5  # a code
+    index = HammingIndex.build(packed, ids, n_bits=n_bits)
+    found = index.search(asked, 20, ranking="similarity", model=known(one))
+    expected = by_comparing(one, asked, packed, ids, min(20, n_items))
+    np.testing.assert_array_equal(found.ids, expected[0])
+    np.testing.assert_array_equal(found.distances, expected[1])
+    if not n_free:
+        near = index.search(np.rint(asked * 2**24) / 2**24, 20, ranking="expected")
+        np.testing.assert_array_equal(found.ids, near.ids)
+
+
 def test_what_codes_say_is_kept_as_long_as_they_are(way):
     if way == "numpy":
         pytest.skip("numpy keeps nothing")
@@ -95,7 +113,7 @@ def test_it_needs_a_model_that_knows_classes_and_has_as_many_bits():
     asked = np.full((1, 3), 1 / 3)
     with pytest.raises(ValueError, match="ranking='similarity', but model=None; give the model itself"):
         index.search(asked, ranking="similarity")
-    with pytest.raises(ValueError, match="'similarity', but the model was not fitted to labels or tags"):
+    with pytest.raises(ValueError, match="'similarity', but the model does not know P"):
         index.search(asked, ranking="similarity", model=known(None))
     with pytest.raises(ValueError, match="model has 9 bits; the index has codes of 8"):
         index.search(asked, ranking="similarity", model=known(reader(True, 9, 3, 0)))

@@ -292,7 +292,7 @@ CLUSTER = f"Address of a Dask scheduler to work on its cluster; DATA is {BLOCKS}
 SET = "A parameter of the method, such as n_inducing=300 or kernel=matern-3/2; repeatable."
 RANKING = (
     "similarity has the most probably similar first; expected weighs each differing bit by how sure the model is of "
-    "it; hamming counts them. If not given, similarity if the model knows classes or tags, else hamming."
+    "it; hamming counts them. If not given, similarity if the model knows its probability, else hamming."
 )
 PLACE = "A collection: a folder, as gphash index writes it, or postgresql://USER@HOST/DATABASE?collection=NAME."
 DESCRIBE = (

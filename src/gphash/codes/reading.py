@@ -10,6 +10,11 @@ Probabilities are rounded to multiples of 2⁻²⁴, and V and v, where they are
 then exact in any order, and products are taken in the order of the tags, so that the same code has the same probability
 wherever it is stored. That tags are independent
 is an assumption: of tags that come together, P(similar) is too high.
+
+With judged pairs there are no classes. There P(similar) falls with the number of bits that differ: with the expected
+number for a query whose bits are known in probability, and with the Hamming distance for one that is a code itself.
+
+    P(similar) = σ(a − b · distance)                             pairs
 """
 
 from typing import NamedTuple
@@ -37,13 +42,26 @@ class CodeReader(NamedTuple):
         """How many classes or tags there are."""
         return len(self.bias)
 
+    @property
+    def n_bits(self) -> int:
+        """Length of a code."""
+        return len(self.weights)
+
+    def rounded(self) -> "CodeReader":
+        """The same, so that sums of weights are exact."""
+        weights, bias = (rounded(part, WEIGHT_UNIT) for part in self[:2])
+        return self._replace(weights=weights, bias=bias)
+
+    def tell(self, signs: Floats) -> Floats:
+        """P(class), or P(tag), from bits as −1 to 1, [n, m], sure or soft: [n, c]."""
+        return np.exp(log_posteriors(signs @ self.weights + self.bias, self.exclusive))
+
     def read(self, packed: NDArray[np.uint8]) -> Floats:
         """P(class | code), or P(tag | code), of packed codes, [n, c]."""
         found = np.empty((len(packed), self.n_classes))
         for start in range(0, len(packed), READ):
-            bits = packing.unpack(packed[start : start + READ], len(self.weights))
-            logits = (2.0 * bits - 1) @ self.weights + self.bias
-            found[start : start + READ] = rounded(np.exp(log_posteriors(logits, self.exclusive)))
+            bits = packing.unpack(packed[start : start + READ], self.n_bits)
+            found[start : start + READ] = rounded(self.tell(2.0 * bits - 1))
         return found
 
     def compare(self, classes: Floats, read: Floats) -> Floats:
@@ -56,6 +74,11 @@ class CodeReader(NamedTuple):
             unlike *= 1 - np.outer(asked[:, tag], read[:, tag])
         return np.asarray(1 - unlike)
 
+    def match(self, first: Floats, second: Floats) -> Floats:
+        """P(similar) of codes and others, one by one, as `read` gave them, [n, c] each: [n]."""
+        both = first * second
+        return np.asarray(np.minimum(both.sum(axis=1), 1) if self.exclusive else 1 - np.prod(1 - both, axis=1))
+
     def check(self, classes: ArrayLike) -> Floats:
         """Probabilities of classes or tags, [q, c], as users give them."""
         given = np.asarray(classes)
@@ -67,6 +90,59 @@ class CodeReader(NamedTuple):
         if self.exclusive and (np.abs(given.sum(axis=1) - 1) > 1e-3 + self.n_classes * UNIT).any():
             raise ValueError("queries has rows that do not sum to 1; give the probabilities of classes.")
         return np.asarray(given, np.float64)
+
+
+class DistanceReader(NamedTuple):
+    """Compares queries with codes by distance: how probably a pair like those judged is judged similar.
+
+    Free bits, which no pair has taught, are left out.
+    """
+
+    expected: Floats  # a and b of expected distances, [2]; b is not negative
+    hamming: Floats  # the same of Hamming distances
+    n_taught: int  # bits that pairs have taught, the first ones
+    n_bits: int  # length of a code
+
+    def read(self, packed: NDArray[np.uint8]) -> Floats:
+        """Bits of packed codes, 0 or 1, [n, m]."""
+        return packing.unpack(packed, self.n_bits).astype(np.float64)
+
+    def compare(self, chances: Floats, read: Floats) -> Floats:
+        """P(similar) of queries with such P(bit = 1), [q, m], and codes as `read` gave them, [n, m]: [q, n]."""
+        asked, bits = rounded(chances)[:, : self.n_taught], read[:, : self.n_taught]
+        return self._tell(asked, asked.sum(axis=1)[:, None] + bits.sum(axis=1) - 2 * asked @ bits.T)
+
+    def match(self, first: Floats, second: Floats) -> Floats:
+        """P(similar) of codes and others, one by one, as `read` gave them, [n, m] each: [n]."""
+        one = first[:, : self.n_taught]
+        return self._tell(one, np.abs(one - second[:, : self.n_taught]).sum(axis=1)[:, None])[:, 0]
+
+    def blurred(self, chances: Floats) -> Floats:
+        """The same queries so that the expected distance orders as P(similar) does: nothing is known of free bits."""
+        return np.where(np.arange(self.n_bits) < self.n_taught, rounded(chances), 0.5)
+
+    def judge(self, chances: Floats, distances: Floats) -> Floats:
+        """P(similar) of `blurred` queries, [q, m], and items at such expected distances from them, [q, k]."""
+        return self._tell(chances[:, : self.n_taught], distances - 0.5 * (self.n_bits - self.n_taught))
+
+    def _tell(self, asked: Floats, distances: Floats) -> Floats:
+        sure = ((asked == 0) | (asked == 1)).all(axis=1)  # a code
+        a, b = np.where(sure[:, None], self.hamming, self.expected).T[:, :, None]
+        return np.asarray(np.exp(-np.logaddexp(0.0, b * distances - a)))
+
+    def check(self, chances: ArrayLike) -> Floats:
+        """P(bit = 1) of queries, [q, m], as users give them."""
+        given = np.asarray(chances)
+        if given.ndim != 2 or given.shape[1] != self.n_bits or given.dtype.kind != "f":
+            what = f"has dtype {given.dtype} and shape {given.shape}"
+            raise ValueError(f"queries {what}; the model has learned from pairs: give P(bit = 1), [q, {self.n_bits}].")
+        if not ((given >= 0) & (given <= 1)).all():
+            raise ValueError("queries has NaN or values outside of 0 to 1; give P(bit = 1) for every bit.")
+        return np.asarray(given, np.float64)
+
+
+Reader = CodeReader | DistanceReader
+"""What tells how probable it is that rows and codes are similar."""
 
 
 def rounded(values: Floats, unit: float = UNIT) -> Floats:

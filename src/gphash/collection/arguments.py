@@ -12,7 +12,7 @@ from gphash.collection import conditions
 from gphash.collection.records import Query, code_of
 from gphash.collection.rows import Layout
 from gphash.functions.model import Model
-from gphash.index.rankings import NO_CLASSES, RANKINGS
+from gphash.index.rankings import NO_READER, RANKINGS
 
 NO_VECTORS = "made without vectors; make it with vectors='float16' (gphash index --vectors float16)"
 
@@ -34,8 +34,11 @@ def check_promise(min_probability: Any, precision: Any, recall: Any, ranking: st
             raise ValueError(f"{name}={given!r}; give a number from 0 to 1.")
         if name != "min_probability" and not (number and 0 < given < 1):
             raise ValueError(f"{name}={given!r}; give a number between 0 and 1, such as 0.9.")
-        if model.trust_ is None:
-            raise ValueError(f"{name}={given!r}, but {NO_CLASSES}; leave it out.")
+        if model.reader_ is None:
+            raise ValueError(f"{name}={given!r}, but {NO_READER}; leave it out.")
+        if name != "min_probability" and model.trust_ is None:
+            why = "the model was not fitted to labels or tags by GPHasher(codes='posterior')"
+            raise ValueError(f"{name}={given!r}, but {why}, which alone keeps promises; give min_probability.")
         if name != "min_probability" and ranking != "similarity":
             raise ValueError(f"{name}={given!r}, but ranking={ranking!r}; give ranking='similarity'.")
     if precision is not None and recall is not None:

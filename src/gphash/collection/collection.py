@@ -294,8 +294,8 @@ class Collection:
         label
             Only items with this label or tag.
         ranking
-            One of `RANKINGS`: "similarity", the most probably similar first, for a model of classes or tags; "expected"
-            for a query with probabilities; or "hamming". If None, the first if the model allows it, else the last.
+            One of `RANKINGS`: "similarity", the most probably similar first, for a model of GPHasher; "expected" for a
+            query with probabilities; or "hamming". If None, the first if the model allows it, else the last.
         radius
             Only items whose codes differ from the query's in at most so many bits.
         min_probability

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from gphash.codes.reading import CodeReader
+from gphash.codes.reading import Reader
 from gphash.codes.trust import Trust
 from gphash.collection.records import Hit, Hits, Query, code_of
 from gphash.index.backends import Index
@@ -51,7 +51,7 @@ def _asked(query: Query, by: Ranking) -> Any:
     return query.code if by.needs == "code" else query.probabilities
 
 
-def judged(reader: CodeReader | None, query: Query, hits: list[Hit], by: Ranking) -> list[Hit]:
+def judged(reader: Reader | None, query: Query, hits: list[Hit], by: Ranking) -> list[Hit]:
     """The same with the probabilities that they are similar to the query, if the model knows any.
 
     What was ranked by them has Hamming distances beside them.

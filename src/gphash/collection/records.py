@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from gphash.arrays import Floats
 from gphash.codes import packing
-from gphash.codes.reading import CodeReader
+from gphash.codes.reading import DistanceReader, Reader
 from gphash.collection.rows import Key, Row, Value
 
 
@@ -38,9 +38,10 @@ class Query(NamedTuple):
     features: Floats | None = None
     familiarity: float | None = None
 
-    def believed(self, reader: CodeReader) -> Floats:
-        """P(class) or P(tag), [c]; of a code alone, what that says."""
-        return reader.read(self.code[None])[0] if self.classes is None else self.classes
+    def believed(self, reader: Reader) -> Floats:
+        """P(class) or P(tag), [c], or for pairs P(bit = 1), [m]; of a code alone, what that says."""
+        known = self.probabilities if isinstance(reader, DistanceReader) else self.classes
+        return reader.read(self.code[None])[0] if known is None else known
 
 
 class Item(NamedTuple):
@@ -57,7 +58,7 @@ class Hit(NamedTuple):
     """An item that was found: the fields of `Item`, its distance, and whether it shares a label with the query.
 
     The distance is the Hamming distance, or the expected one if items were ranked by that. `probability` is P(similar),
-    whatever the ranking; None if the model does not know classes. `score` is the cosine, or the dot product, with the
+    whatever the ranking; None if the model does not know it. `score` is the cosine, or the dot product, with the
     query that re-ranked items are ordered by; None if they were not.
     """
 

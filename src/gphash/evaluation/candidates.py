@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from gphash.arrays import Floats
 from gphash.codes import packing
+from gphash.evaluation import retrieval
 
 NEAREST = 10
 FIRST = (10, 20, 50, 100)  # numbers of candidates; then 200, 400, …
@@ -104,8 +105,9 @@ def _costs(hasher: Any, rows: NDArray[Any], codes: NDArray[np.uint8]) -> Iterato
     yield "hamming", _expected(bits.astype(np.float64), stored)
     if hasattr(hasher, "bit_probabilities"):
         yield "expected", np.rint(_expected(np.asarray(hasher.bit_probabilities(rows)), stored) * UNITS / bits.shape[1])
-        if (reader := getattr(hasher, "reader_", None)) is not None:
-            yield "similarity", np.rint(UNITS * (1 - reader.compare(hasher.predict_proba(rows), reader.read(codes))))
+        if (known := retrieval.beliefs(hasher, rows)) is not None:
+            classes, reader = known
+            yield "similarity", np.rint(UNITS * (1 - reader.compare(classes, reader.read(codes))))
 
 
 def _expected(chances: Floats, bits: Floats) -> Floats:

@@ -21,7 +21,7 @@ from gphash.arrays import Floats
 from gphash.data.dataset import Split
 from gphash.evaluation import diagnostics, promises, report, retrieval
 from gphash.evaluation.metrics import mean
-from gphash.evaluation.retrieval import Beliefs, Queries
+from gphash.evaluation.retrieval import Queries
 from gphash.supervision import targets
 from gphash.supervision.similarity import Signatures
 
@@ -255,8 +255,8 @@ def measure(
         if np.ndim(np.asarray(queries.y)) == 1 and (train is not None or hasattr(hasher, "class_codes_")):
             found |= _calibration(hasher, chances, np.asarray(queries.y), train)
     teller = hasher if teller is None else teller
-    if getattr(teller, "reader_", None) is not None:
-        knowing = asked._replace(beliefs=Beliefs(teller.predict_proba(queries.X), teller.reader_))
+    if (beliefs := retrieval.beliefs(teller, queries.X)) is not None:
+        knowing = asked._replace(beliefs=beliefs)
         similar = retrieval.measure(knowing, database, bits.shape[1], depths=depths)
         trust = getattr(teller, "trust_", None)
         familiarity = None if trust is None else np.asarray(teller.familiarity(queries.X))

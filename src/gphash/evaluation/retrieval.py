@@ -7,14 +7,14 @@ Blocks of queries run side by side.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gphash.arrays import Floats
 from gphash.codes import packing
-from gphash.codes.reading import CodeReader
+from gphash.codes.reading import DistanceReader, Reader
 from gphash.compiled import alike_pair, jit, popcount
 from gphash.evaluation.metrics import METRICS, harmonic_numbers, mean, rank
 from gphash.execution.local import LocalExecutor, row_blocks
@@ -41,10 +41,10 @@ class Database(NamedTuple):
 
 
 class Beliefs(NamedTuple):
-    """What queries know of their classes or tags, [q, c], and what compares that with codes."""
+    """What queries know of their classes or tags, [q, c], or of their bits, and what compares that with codes."""
 
     classes: Floats
-    reader: CodeReader
+    reader: Reader
 
 
 class Queries(NamedTuple):
@@ -58,6 +58,15 @@ class Queries(NamedTuple):
     leave_one_out: bool = False
     probabilities: Floats | None = None
     beliefs: Beliefs | None = None
+
+
+def beliefs(teller: Any, X: Any) -> Beliefs | None:
+    """What a trained method knows of rows to compare them by P(similar); None if it cannot."""
+    reader: Reader | None = getattr(teller, "reader_", None)
+    if reader is None:
+        return None
+    known = teller.bit_probabilities if isinstance(reader, DistanceReader) else teller.predict_proba
+    return Beliefs(np.asarray(known(X)), reader)
 
 
 def store(packed: NDArray[np.uint8], signatures: Signatures) -> Database:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from gphash import schema
 from gphash.arrays import Floats, Rows
 from gphash.codes.packing import MOST_BITS
-from gphash.codes.reading import CodeReader
+from gphash.codes.reading import DistanceReader, Reader
 from gphash.codes.trust import Trust
 from gphash.functions import model as models
 from gphash.functions.projections import LinearFunction
@@ -76,19 +76,23 @@ class JoinedFunction:
 
     def classes(self, X: Rows, n_jobs: int | None = 1) -> Floats:
         """P(class | x), or P(tag | x), [n, c]; only a supervised function with a reader knows it."""
-        assert isinstance(self.supervised, PosteriorFunction)
         return self.supervised.classes(X, n_jobs)
 
-    def reader(self) -> CodeReader | None:
+    def tell(self, chances: Floats) -> Floats:
+        """The same from P(bit = 1) of sampled codes, [n, m]."""
+        assert isinstance(self.supervised, HashFunction)
+        return self.supervised.tell(chances[:, : self.supervised.n_bits])
+
+    def reader(self) -> Reader | None:
         """What reads codes; None if the supervised function cannot."""
         return self._reader
 
     @cached_property
-    def _reader(self) -> CodeReader | None:
+    def _reader(self) -> Reader | None:
         # Kept, since a search keeps what it has read as long as these arrays are there.
-        if not isinstance(self.supervised, PosteriorFunction) or self.supervised.reading is None:
-            return None
-        read = self.supervised.reader()
+        read = self.supervised.reader() if self.supervised.reading is not None else None
+        if read is None or isinstance(read, DistanceReader):
+            return read and read._replace(n_bits=self.n_bits)
         return read._replace(weights=np.pad(read.weights, [(0, self.free.n_bits), (0, 0)]))
 
     def content(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from gphash import arrays, container, schema
 from gphash.arrays import Floats, Rows, SparseRows
 from gphash.codes import packing
-from gphash.codes.reading import CodeReader
+from gphash.codes.reading import CodeReader, Reader
 from gphash.codes.trust import Trust
 from gphash.data.descriptors.descriptor import Descriptor
 from gphash.registry import Registry
@@ -121,7 +121,7 @@ class Model(NamedTuple):
         return chances
 
     @property
-    def reader_(self) -> CodeReader | None:
+    def reader_(self) -> Reader | None:
         """What tells how probable it is that rows and codes are similar; None if the method does not know."""
         reader = getattr(self.function, "reader", None)
         return reader() if reader is not None and self.has_probabilities else None
@@ -135,7 +135,7 @@ class Model(NamedTuple):
     @property
     def class_names(self) -> list[str] | None:
         """What its classes or tags are called, in the order of their probabilities; None if it does not say."""
-        if self.reader_ is None:
+        if not isinstance(reader := self.reader_, CodeReader):
             return None
         learned, origin = (
             found if isinstance(found := self.remarks.get(name), dict) else {} for name in ("learned", "origin")
@@ -144,14 +144,17 @@ class Model(NamedTuple):
         if names is None and isinstance(tags, list):
             named = isinstance(columns, list) and all(isinstance(tag, int) and 0 <= tag < len(columns) for tag in tags)
             names = [columns[tag] for tag in tags] if named else tags
-        return [*map(str, names)] if isinstance(names, list) and len(names) == self.reader_.n_classes else None
+        return [*map(str, names)] if isinstance(names, list) and len(names) == reader.n_classes else None
 
     def look(self, X: ArrayLike) -> "Looked":
         """All that is known of rows [n, d], from one look at them."""
-        rows, function = self.check_rows(X), self.function
+        function: Any = self.function
+        rows = self.check_rows(X)
         if self.trust_ is None:
-            return Looked(self.encode(rows), self.bit_probabilities(rows) if self.has_probabilities else None)
-        seen = function.look(rows, self.n_jobs)  # type: ignore[attr-defined]
+            chances = self.bit_probabilities(rows) if self.has_probabilities else None
+            knows = isinstance(self.reader_, CodeReader)
+            return Looked(self.encode(rows), chances, function.tell(chances) if knows else None)
+        seen = function.look(rows, self.n_jobs)
         return Looked(packing.pack(seen.margins >= 0), seen.chances, seen.classes, seen.familiarity)
 
     def check_rows(self, X: ArrayLike | None, name: str = "X") -> Floats:

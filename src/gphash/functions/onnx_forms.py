@@ -19,7 +19,7 @@ from gphash.functions.joined import JoinedFunction
 from gphash.functions.onnx_graph import Symbol
 from gphash.functions.projections import ROUNDING, LinearFunction, Projection, SinusoidFunction
 from gphash.functions.trees import TreesFunction
-from gphash.method.hashing import HashFunction
+from gphash.method.hashing import ClassReading, HashFunction
 from gphash.method.kernels import LONG, Kernel, SquaredExponential, squared_norms
 from gphash.method.posteriors import LEAST_DEVIATION, PosteriorFunction, powers
 from gphash.method.scaling import Scaling
@@ -68,7 +68,7 @@ class KernelGraph(FormGraph):
     """Kernel machines."""
 
     def outputs(self, function: HashFunction, rows: Symbol, codes_only: bool) -> Outputs:
-        """Means, and P(bit = 1) = Φ(mean / √(1 + variance))."""
+        """Means, P(bit = 1) = Φ(mean / √(1 + variance)), and what soft bits say of classes."""
         K = _kernel_values(function, rows)
         means = K @ function.weights + function.offset
         if codes_only or function.uncertainty is None:
@@ -77,7 +77,12 @@ class KernelGraph(FormGraph):
         signs = np.where(np.arange(columns.shape[1]) < n_lowering, -1.0, 1.0)
         parts = K @ columns
         variance = np.maximum((parts * parts * signs).sum() + power * function.kernel.diagonal, 0.0)
-        return {"margins": means, "bit_probabilities": _normal_cdf(means / np.sqrt(variance + 1.0))}
+        found = {"margins": means, "bit_probabilities": _normal_cdf(means / np.sqrt(variance + 1.0))}
+        if isinstance(function.reading, ClassReading):
+            weights, bias, exclusive = function.reading.soft
+            logits = (found["bit_probabilities"] * 2.0 - 1.0) @ weights + bias
+            found["class_probabilities"] = _powers(logits, exclusive, 1.0)
+        return found
 
     def doubtful(self, function: HashFunction, X: Floats) -> NDArray[np.bool_]:
         """Means within what ours takes for rounding, more for rows that centring has left few digits of."""

@@ -18,10 +18,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from gphash.arrays import Floats
 from gphash.codes import packing
-from gphash.codes.reading import CodeReader
+from gphash.codes.reading import CodeReader, Reader
 from gphash.codes.trust import Trust
 from gphash.data import blocks
 from gphash.data.blocks import ArrayTable, FolderTable, Table
+from gphash.evaluation import retrieval
 from gphash.execution.local import BlocksLostError, LocalExecutor
 from gphash.execution.spill import machine_memory
 from gphash.functions.joined import JoinedFunction
@@ -216,10 +217,8 @@ class GPHasher(Hasher):
             hasher.__dict__.update(first.__dict__ | {"n_bits": hasher.n_bits} | learned)
         return hashers
 
-    def _learn(
-        self, X: Any, y: Any, executor: Any, checkpoint: Any, callback: Any, sample_weight: Any = None
-    ) -> dict[str, Any]:
-        return self._learn_all([], X, y, executor, checkpoint, callback, sample_weight)[0]
+    def _learn(self, *given: Any, **others: Any) -> dict[str, Any]:
+        return self._learn_all([], *given, **others)[0]
 
     def _learn_all(
         self,
@@ -303,15 +302,16 @@ class GPHasher(Hasher):
 
         Of a few rows it is computed in float64, and else in float32, which changes it by some 1e-7.
         """
-        function, rows = self._posterior(), validation.rows(self, X, reset=False)
-        if len(rows) <= hashing.TILE:
+        self._classes()
+        function, rows = self._supervised, validation.rows(self, X, reset=False)
+        if isinstance(function, PosteriorFunction) and len(rows) <= hashing.TILE:
             return function.believe(function.classifier.exact_means(rows[:]))
         return function.classes(rows, self.n_jobs)
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """The most probable class, [n]; or the tags that are more probable than not, 0 or 1, [n, c]."""
-        function, chances = self._posterior(), self.predict_proba(X)
-        if not function.exclusive:
+        chances = self.predict_proba(X)
+        if not self._classes().exclusive:
             return np.asarray(chances >= 0.5, np.uint8)
         numbers = chances.argmax(axis=1)
         return np.asarray(self.classes_[numbers]) if hasattr(self, "classes_") else numbers
@@ -319,20 +319,23 @@ class GPHasher(Hasher):
     def similarity_probability(self, X: ArrayLike, packed: ArrayLike) -> Floats:
         """P(similar) of rows, [q, d], and items with such packed codes, [n, ⌈n_bits/8⌉]: [q, n].
 
-        Similar is to have the same class, or to share a tag. Of an item nothing is known but its code.
+        Similar is to have the same class, to share a tag, or to be a pair that is judged so. An item is only its code.
         """
-        self._posterior()
-        read = self.reader_
-        assert read is not None
-        return read.compare(self.predict_proba(X), read.read(packing.check_packed(packed, self.hash_function_.n_bits)))
+        check_is_fitted(self, "hash_function_")
+        known, codes = retrieval.beliefs(self, X), packing.check_packed(packed, self.hash_function_.n_bits)
+        assert known is not None
+        return known.reader.compare(known.classes, known.reader.read(codes))
 
     def familiarity(self, X: ArrayLike) -> Floats:
-        """How much rows resemble those of training, above 0 and up to 1, [n].
+        """How much rows resemble those of training, above 0 and up to 1, [n]; not for pairs and sampled codes.
 
         It is the share of training rows (of up to 1,000) that are at least as far from the others and as unsure of
         their classes. Of rows like these, at most 5 % have .05 or less, and of other kinds of things many more.
         """
-        return self._posterior().look(validation.rows(self, X, reset=False), self.n_jobs).familiarity
+        check_is_fitted(self, "hash_function_")
+        if not isinstance(function := self._supervised, PosteriorFunction):
+            raise ValueError("codes were sampled, or learned from pairs; fit labels or tags with codes='posterior'.")
+        return function.look(validation.rows(self, X, reset=False), self.n_jobs).familiarity
 
     @property
     def trust_(self) -> Trust | None:
@@ -342,17 +345,17 @@ class GPHasher(Hasher):
 
     @property
     def class_names_(self) -> list[Any] | None:
-        """The classes as a file keeps them; None if JSON has no such names, for tags, pairs and sampled codes."""
+        """The classes as a file keeps them; None if JSON has no such names, for tags and pairs."""
         if not hasattr(self, "classes_") or self.reader_ is None:
             return None
         names = self.classes_.tolist()
         return names if all(isinstance(name, bool | int | float | str) for name in names) else None
 
     @property
-    def reader_(self) -> CodeReader | None:
-        """What reads codes, and compares rows with them; None if codes were sampled."""
+    def reader_(self) -> Reader | None:
+        """What compares rows with codes: by what these say of classes or tags, or, for pairs, by distance."""
         check_is_fitted(self, "hash_function_")
-        return None if isinstance(self.hash_function_, HashFunction) else self.hash_function_.reader()
+        return self.hash_function_.reader()
 
     @property
     def _supervised(self) -> HashFunction | PosteriorFunction:
@@ -360,38 +363,36 @@ class GPHasher(Hasher):
         function = self.hash_function_
         return function.supervised if isinstance(function, JoinedFunction) else function
 
-    def _posterior(self) -> PosteriorFunction:
-        """The hash function, if it knows classes or tags."""
-        check_is_fitted(self, "hash_function_")
-        if not isinstance(self._supervised, PosteriorFunction):
-            raise ValueError("codes were sampled, or learned from pairs; fit labels or tags with codes='posterior'.")
-        return self._supervised
+    def _classes(self) -> CodeReader:
+        """What reads codes, if it knows classes or tags."""
+        if not isinstance(reader := self.reader_, CodeReader):
+            raise ValueError("pairs name no classes; fit labels or tags, or ask for similarity_probability.")
+        return reader
 
     def _recall(self, learned: dict[str, Any]) -> dict[str, Any]:
         function, sweeps = self._supervised, [Sweep(*record) for record in learned["sweeps_"]]
-        if not function.has_probabilities:
-            raise FaultError("it does not know how probable bits are, and the method does")
+        reader = function.reader() if function.has_probabilities else None
+        if reader is None:
+            raise FaultError("it does not know how probable bits are, and what codes tell, and the method does")
         if (names := learned.pop("class_names_")) is not None:
-            if not isinstance(function, PosteriorFunction) or len(set(names)) != len(function.words):
+            if not isinstance(reader, CodeReader) or len(set(names)) != reader.n_classes:
                 raise FaultError(f"it names {len(set(names))} classes, and its function does not have so many")
-            learned |= {"classes_": np.array(names), "class_codes_": function.words}
+            words = {"class_codes_": function.words} if isinstance(function, PosteriorFunction) else {}
+            learned |= {"classes_": np.array(names), **words}
         scales = {"length_scale_": function.kernel.length_scale, "signal_scale_": function.kernel.signal_scale}
         return learned | scales | {"sweeps_": sweeps, "leave_one_out_score_": sweeps[-1].leave_one_out}
 
     def _settings(self, spill: bool) -> Settings:
         numbers = ("n_inducing", "n_representatives", "n_starts", "max_sweeps", "block_size")
         given: dict[str, Any] = {name: int(getattr(self, name)) for name in numbers}
+        given |= {name: getattr(self, name) for name in ("codes", "inducing", "solver", "kernel")}
         for name in ("length_scale", "signal_scale", "similarity_scale", "pair_weight"):
             given[name] = None if (value := getattr(self, name)) == "auto" else float(value)
         limit = machine_memory() / 2 if self.memory_limit == "auto" else float(self.memory_limit)
         return Settings(
             n_bits=int(self.n_bits - self.n_free_bits),
             **given,
-            codes=self.codes,
-            inducing=self.inducing,
-            solver=self.solver,
             unit_length=self.scaling == "unit",
-            kernel=self.kernel,
             power=float(self.power),
             metric=self.metric is not None,
             memory_limit=limit if spill else np.inf,
@@ -440,8 +441,7 @@ def _train(
     finally:
         if keeper is not None:
             keeper.write()
-    change = trained.sweeps[-1].change
-    if change > UNCONVERGED:
+    if (change := trained.sweeps[-1].change) > UNCONVERGED:
         words = f"expectation propagation has not converged: its sites still change by {change:.0%} a sweep. "
         words += "A smaller signal_scale makes it converge more easily."
         warnings.warn(words, ConvergenceWarning, stacklevel=6)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gphash.codes import packing
+from gphash.codes.reading import DistanceReader
 from gphash.index import checks
 from gphash.index.contents import Allowed, Filter, Where
 from gphash.index.rankings import EXPECTED, HAMMING, RANKINGS, Ranking, Similar
@@ -126,7 +127,7 @@ class Index(ABC):
         ----------
         queries : uint8 array of shape [q, ⌈n_bits/8⌉], or probabilities [q, n_bits] or [q, c]
             Packed codes; or P(bit = 1) for a ranking that needs probabilities; or P(class), as `predict_proba` gives
-            it, for "similarity".
+            it, for "similarity", and P(bit = 1) if the model has learned from pairs.
         k : int
             How many; fewer columns come back if there are fewer items.
         ranking : str or Ranking
@@ -147,9 +148,13 @@ class Index(ABC):
         by = by.of(model)
         if isinstance(by, Similar):
             assert by.reader is not None
-            if len(by.reader.weights) != self.n_bits:
-                raise ValueError(f"model has {len(by.reader.weights)} bits; the index has codes of {self.n_bits}.")
+            if by.reader.n_bits != self.n_bits:
+                raise ValueError(f"model has {by.reader.n_bits} bits; the index has codes of {self.n_bits}.")
             asked: NDArray[Any] = by.reader.check(queries)
+            if isinstance(by.reader, DistanceReader):
+                asked = by.reader.blurred(asked)
+                found = self._search(EXPECTED, asked, int(k), allowed, n_jobs, **narrowed)
+                return Neighbours(found.ids, by.reader.judge(asked, found.distances))
         elif by.needs == "probabilities":
             asked = checks.probabilities(queries, self.n_bits)
         else:

@@ -15,13 +15,14 @@ from scipy.sparse import csgraph
 
 from gphash.arrays import Floats
 from gphash.codes import packing
-from gphash.codes.reading import CodeReader
+from gphash.codes.reading import Reader
 from gphash.compiled import jit, popcount
 from gphash.index import buckets as bucketing
 from gphash.index.buckets import Buckets
 
 MOST = 50_000_000  # pairs that are kept
 BLOCK = 1 << 22  # comparisons, or pairs of items, between two looks at what was found
+READ = 1 << 14  # codes that are read at a time
 
 
 class CodePairs(NamedTuple):
@@ -64,7 +65,7 @@ def near(packed: NDArray[np.uint8], n_bits: int, radius: int) -> CodePairs:
     return CodePairs(first[ascending], second[ascending])
 
 
-def similar(reader: CodeReader, packed: NDArray[np.uint8], least: float) -> CodePairs:
+def similar(reader: Reader, packed: NDArray[np.uint8], least: float) -> CodePairs:
     """Pairs of distinct codes whose items are similar with at least this probability; codes alone say so."""
     read = reader.read(packed)
     height = max(1, BLOCK // max(1, len(read)))
@@ -79,14 +80,12 @@ def similar(reader: CodeReader, packed: NDArray[np.uint8], least: float) -> Code
     return CodePairs(*np.concatenate(found, axis=1))
 
 
-def probabilities(reader: CodeReader, first: NDArray[np.uint8], second: NDArray[np.uint8]) -> Floats:
+def probabilities(reader: Reader, first: NDArray[np.uint8], second: NDArray[np.uint8]) -> Floats:
     """P(similar) of items with one code and items with another, [p], by codes alone."""
     found = np.empty(len(first))
-    height = max(1, BLOCK // reader.n_classes)
-    for start in range(0, len(first), height):
-        here = slice(start, start + height)
-        both = reader.read(first[here]) * reader.read(second[here])
-        found[here] = np.minimum(both.sum(axis=1), 1) if reader.exclusive else 1 - np.prod(1 - both, axis=1)
+    for start in range(0, len(first), READ):
+        here = slice(start, start + READ)
+        found[here] = reader.match(reader.read(first[here]), reader.read(second[here]))
     return found
 
 

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from gphash.arrays import Floats
 from gphash.codes import packing
-from gphash.codes.reading import CodeReader
+from gphash.codes.reading import Reader
 from gphash.registry import Registry
 
 UNIT = 2.0**-40
-NO_CLASSES = "the model was not fitted to labels or tags by GPHasher(codes='posterior')"
+NO_READER = "the model does not know P(similar), which only GPHasher learns"
 
 
 class Ranking(ABC):
@@ -93,12 +93,13 @@ class Expected(Ranking):
 class Similar(Ranking):
     """By how probable it is that an item is similar, for a query that knows the probabilities of its classes or tags.
 
-    A model says what codes tell about classes.
+    A model says what codes tell about classes. If it has learned from pairs, the query knows those of its bits, and an
+    index searches by expected distance, which orders items alike.
     """
 
     needs, title, unit, descending = "classes", "P(similar)", "probability", True
 
-    def __init__(self, reader: CodeReader | None = None) -> None:
+    def __init__(self, reader: Reader | None = None) -> None:
         self.reader = reader
 
     def of(self, model: Any) -> "Similar":
@@ -111,7 +112,7 @@ class Similar(Ranking):
                 raise ValueError(
                     f"ranking='similarity', but model={model!r}; give the model itself, which reads codes."
                 )
-            raise ValueError(f"ranking='similarity', but {NO_CLASSES}; give 'hamming'.")
+            raise ValueError(f"ranking='similarity', but {NO_READER}; give 'hamming'.")
         return Similar(found)
 
     def scores(self, query: NDArray[Any], packed: NDArray[np.uint8], n_bits: int) -> NDArray[Any]:

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from gphash.codes.reading import CodeReader
 from gphash.execution.local import row_blocks, side_by_side
 from gphash.index import buckets as bucketing
 from gphash.index import contents, rankings
@@ -132,11 +133,11 @@ def _way(ranking: Ranking, pieces: list[Piece], queries: NDArray[Any], n_bits: i
 
         return by_cost
 
-    weight = UNLIKE * (ranking.reader.n_classes if isinstance(ranking, Similar) and ranking.reader else 1)
-    if isinstance(ranking, Similar) and ranking.reader is not None and scanner.is_worth_it(pieces, n, weight):
+    reader = ranking.reader if isinstance(ranking, Similar) else None
+    if isinstance(reader, CodeReader) and scanner.is_worth_it(pieces, n, UNLIKE * reader.n_classes):
         from gphash.index import similar
 
-        return similar.searcher(ranking.reader, queries, n_bits)
+        return similar.searcher(reader, queries, n_bits)
 
     def by_score(arrays: Any, rows: slice, k: int, ids: Any, scores: Any) -> None:
         packed = bucketing.to_packed(arrays[0], n_bits)

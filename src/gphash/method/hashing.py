@@ -2,17 +2,19 @@
 
     mean_j(x) = k(x, Z) w_j + c_j,   variance(x) = α k(x, x) + Σ_u ± (U_uᵀ k(Z, x))²
     P(bit_j = 1) = Φ(mean_j / √(1 + variance)),   bit_j = [mean_j ≥ 0]
+    P(class | x) = softmax((2 P(bit = 1) − 1) A + a)                          for tags a logistic function each
 
 with w_j = L⁻ᵀ b_j, and U diag(±1) Uᵀ = L⁻ᵀ (Λ̄⁻¹ − α I) L⁻¹ from the prior's whitening L and the shared factor Λ̄:
 a share α of what the inducing inputs leave open, and what the data leave open of the inducing values. The offset c is
-zero for Gaussian processes; other kernel methods, which know no U, may have one.
+zero for Gaussian processes; other kernel methods, which know no U, may have one. Sampled codes say what they know of
+classes or tags by a read-out of soft bits; those of judged pairs know P(similar) by distance (`codes.reading`).
 
 Rows with a mean so near to zero that rounding could decide its sign are computed again in float64: a row's code must
 not depend on which rows it is encoded with.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Self
 
@@ -22,11 +24,12 @@ from numpy.typing import NDArray
 from gphash import schema
 from gphash.arrays import Floats, Rows, widened
 from gphash.codes.packing import MOST_BITS
+from gphash.codes.reading import CodeReader, DistanceReader, Reader
 from gphash.execution.local import LocalExecutor, row_blocks
 from gphash.method import kernels, scaling
 from gphash.method.kernels import Kernel
 from gphash.method.scaling import Scaling
-from gphash.schema import Array, Flag, Maybe, Number, Record, Schema, Whole
+from gphash.schema import Array, Flag, Maybe, Number, Record, Schema, Text, Whole
 
 TILE = 1024
 ROUNDING = 2e-7  # of a sum of float32 kernel values times weights, relative to the sum of their absolute values
@@ -46,7 +49,17 @@ SCHEMA = Schema(
     },
     {"bits": (1, MOST_BITS), **dict.fromkeys(("features", "dimensions", "inducing inputs"), (1, 2**31))},
 )
-"""What a file holds of a hash function."""
+"""What a file holds of a hash function that does not read codes."""
+
+PARTS = {
+    "pairs": {name: Array("<f8", (2,)) for name in ("expected_curve", "hamming_curve")},
+    "classes": {
+        **dict.fromkeys(("soft_weights", "code_weights"), Array("<f8", ("bits", "classes"))),
+        **dict.fromkeys(("soft_bias", "code_bias"), Array("<f8", ("classes",))),
+    },
+}
+PARTS["tags"] = PARTS["classes"]
+"""Arrays of what reads codes, by what they are compared by."""
 
 
 class Uncertainty(NamedTuple):
@@ -55,6 +68,13 @@ class Uncertainty(NamedTuple):
     power: float  # α
     columns: Floats  # U, float32 [r, r]
     n_lowering: int  # the first so many columns lower the variance, the others raise it
+
+
+class ClassReading(NamedTuple):
+    """What sampled codes say of classes or tags."""
+
+    soft: CodeReader  # of queries, by their soft bits 2 P(bit = 1) − 1
+    codes: CodeReader  # of items, by their codes
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +87,7 @@ class HashFunction:
     weights: Floats  # w, one column per bit, float32 [r, m]
     offset: Floats  # c, one number per bit, float64 [m]
     uncertainty: Uncertainty | None = None  # None if the method knows none
+    reading: ClassReading | DistanceReader | None = None  # None if nobody taught it to read codes
 
     def __getstate__(self) -> dict[str, object]:
         """The fields alone: what is derived from them is made again when needed."""
@@ -121,10 +142,31 @@ class HashFunction:
         # Next to zero, Φ rounds to ½, which is the 1 bit's.
         return np.where(mean < 0, np.minimum(probability, np.nextafter(0.5, 0)), probability)
 
+    def classes(self, X: Rows, n_jobs: int | None = 1) -> Floats:
+        """P(class | soft bits), or P(tag | soft bits), [n, c]; only a function that was taught classes knows it."""
+        return self.tell(self.probabilities(X, n_jobs))
+
+    def tell(self, chances: Floats) -> Floats:
+        """The same from P(bit = 1), [n, m]."""
+        assert isinstance(self.reading, ClassReading)
+        return self.reading.soft.tell(2 * chances - 1)
+
+    def reader(self) -> Reader | None:
+        """What compares rows with codes; None if there is nothing."""
+        return self.reading.codes if isinstance(self.reading, ClassReading) else self.reading
+
     def content(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """What a file keeps."""
         meta = {"unit_length": self.scaling.unit_length, "kernel": kernels.to_meta(self.kernel)}
         arrays = scaling.arrays(self.scaling) | {"Z": self.Z, "weights": self.weights, "offset": self.offset}
+        if isinstance(self.reading, DistanceReader):
+            meta["reads"] = "pairs"
+            arrays |= {"expected_curve": self.reading.expected, "hamming_curve": self.reading.hamming}
+        elif self.reading is not None:
+            soft, codes = self.reading
+            meta["reads"] = "classes" if codes.exclusive else "tags"
+            arrays |= {"soft_weights": soft.weights, "soft_bias": soft.bias}
+            arrays |= {"code_weights": codes.weights, "code_bias": codes.bias}
         if self.uncertainty is None:
             return {**meta, "uncertainty": None}, arrays
         power, columns, n_lowering = self.uncertainty
@@ -157,8 +199,17 @@ class HashFunction:
     @classmethod
     def restore(cls, meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
         """Hash function from its content; a FaultError says what is wrong with that."""
-        schema.check(SCHEMA, meta, arrays)
-        return cls.assemble(meta, arrays)
+        kind = meta.get("reads")
+        if kind is None:
+            schema.check(SCHEMA, meta, arrays)
+            return cls.assemble(meta, arrays)
+        Text(tuple(PARTS)).check(kind, "reads")
+        more, sides = PARTS[kind], {**SCHEMA.sides, "classes": (1, 2**31)}
+        schema.check(Schema({**SCHEMA.fields, "reads": Text()}, {**SCHEMA.arrays, **more}, sides), meta, arrays)
+        if meta["uncertainty"] is None:
+            raise schema.FaultError("it reads codes, and does not know how probable bits are")
+        machine = cls.assemble(meta, arrays)
+        return replace(machine, reading=_reading(kind, arrays, machine.n_bits))
 
     @classmethod
     def assemble(cls, meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
@@ -172,8 +223,8 @@ class HashFunction:
             if about["n_lowering"] > columns.shape[1]:
                 raise schema.FaultError(f"the field 'n_lowering' is more than the {columns.shape[1]} columns there are")
             uncertainty = Uncertainty(about["power"], columns, about["n_lowering"])
-        own = {name: arrays[name] for name in ("Z", "weights", "offset")}
-        function = cls(scaled, kernels.from_meta(meta["kernel"]), **own, uncertainty=uncertainty)
+        own = arrays["Z"], arrays["weights"], arrays["offset"]
+        function = cls(scaled, kernels.from_meta(meta["kernel"]), *own, uncertainty)
         function.check_range()
         return function
 
@@ -182,6 +233,17 @@ class HashFunction:
         with np.errstate(over="ignore", invalid="ignore"):
             if not (np.isfinite(self.landmarks).all() and np.isfinite(self.doubt).all()):
                 raise schema.FaultError("the inducing inputs 'Z' are too far apart for the length scale of the kernel")
+
+
+def _reading(kind: str, arrays: dict[str, NDArray[Any]], n_bits: int) -> ClassReading | DistanceReader:
+    """What reads codes, from arrays that have been checked."""
+    if kind == "pairs":
+        curves = arrays["expected_curve"], arrays["hamming_curve"]
+        if min(curve[1] for curve in curves) < 0:
+            raise schema.FaultError("by one of its curves, P(similar) grows with the distance")
+        return DistanceReader(*curves, n_bits, n_bits)
+    parts = [(arrays[f"{part}_weights"], arrays[f"{part}_bias"]) for part in ("soft", "code")]
+    return ClassReading(*(CodeReader(*part, kind == "classes").rounded() for part in parts))
 
 
 def predict(function: HashFunction, X: Floats) -> tuple[Floats, Floats]:

@@ -261,6 +261,14 @@ def left_out_means(problem: Problem, state: State, blocks: Sequence[int], execut
     return np.concatenate(list(executor.collect(means, rows, latents)))
 
 
+def left_out_scores(problem: Problem, state: State, blocks: Sequence[int], executor: Executor) -> Floats:
+    """Leave-one-out z-scores γ of the same rows, [s, m]."""
+    mean = state.mean.astype(np.float32)
+    rows, latents = ([every[number] for number in blocks] for every in (problem.rows, state.latents))
+    scores = executor.collect(lambda block, latent: _scores(block, latent, mean)[1], rows, latents)
+    return np.concatenate(list(scores))
+
+
 def recover(block: RowBlock, signs: Signs | None, mean: Floats, factor: Factor) -> Latent:
     """Codes (if not given, signs of the posterior means) and sites of a row block that were lost.
 

@@ -17,13 +17,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gphash.arrays import Floats, Signs
+from gphash.codes.reading import DistanceReader
 from gphash.data.blocks import ArrayTable, Table
 from gphash.execution.local import BlocksLostError, Executor, row_blocks
 from gphash.execution.spill import Spill
-from gphash.method import collapse, decoding, gibbs, inducing, inference, metric, partition, selection, trusting
+from gphash.method import (
+    collapse,
+    decoding,
+    gibbs,
+    inducing,
+    inference,
+    metric,
+    partition,
+    sampled,
+    selection,
+    trusting,
+)
 from gphash.method import prior as priors
 from gphash.method.collapse import CodeCounts
-from gphash.method.hashing import HashFunction
+from gphash.method.hashing import ClassReading, HashFunction
 from gphash.method.kernels import KERNELS, Kernel
 from gphash.method.partition import Partition, RowSource
 from gphash.method.posteriors import PosteriorFunction
@@ -81,6 +93,13 @@ class Answers(NamedTuple):
 
     mean: Floats  # of the whitened inducing values, [r, q] or [r, 2 q]
     left_out: Floats  # leave-one-out means of some rows, [s, q] or [s, 2 q]
+
+
+class Drawn(NamedTuple):
+    """Codes that were sampled."""
+
+    counts: CodeCounts  # how often they occur
+    left_out: Floats  # leave-one-out z-scores γ of some rows, [s, m]
 
 
 class Trained(NamedTuple):
@@ -154,9 +173,10 @@ def train(
 
         state, outcome = _sweep(source, problem, state, start, settings, note, codes)
         clock.lap("sweeps")
-    if isinstance(outcome, CodeCounts):
+    if isinstance(outcome, Drawn):
         machine = priors.hash_function(chosen.scaling, prior, state.mean, state.factor)
-        ended: Ended = machine, outcome, partial(source.codes, state.latents), None
+        reading = _reading(outcome.left_out, supervision, settings, parts)
+        ended: Ended = replace(machine, reading=reading), outcome.counts, partial(source.codes, state.latents), None
     else:
         machine = priors.hash_function(chosen.scaling, prior, outcome.mean, None)
         ended = persist(partial(_read, outcome.left_out, machine, table, supervision, settings, parts, executor))
@@ -201,6 +221,16 @@ def _read(
         return found
 
     return function, _count(learned.codes, some), signs.copy, resized
+
+
+def _reading(
+    gamma: Floats, supervision: Supervision, settings: Settings, parts: Partition
+) -> ClassReading | DistanceReader:
+    """What sampled codes know beside bits."""
+    rows = np.concatenate([parts.blocks[number] for number in _asked(parts)])
+    if isinstance(supervision, Signatures):
+        return sampled.classes(gamma, supervision[rows], supervision)
+    return sampled.distances(gamma, supervision.among(rows), settings.seed)
 
 
 def _answers(supervision: Supervision, settings: Settings) -> Signs | None:
@@ -321,8 +351,8 @@ def _sweep(
     settings: Settings,
     note: Callable[[State, Sweep], None],
     codes: Callable[[int], Signs | None] | None,
-) -> tuple[State, Answers | CodeCounts]:
-    """All sweeps, and what is lost on the way made again: the last state, and how often codes occur.
+) -> tuple[State, Answers | Drawn]:
+    """All sweeps, and what is lost on the way made again: the last state, and what codes were drawn.
 
     With fixed questions there are none; then answers come with the state.
     """
@@ -340,7 +370,8 @@ def _sweep(
             state = inference.run(problem, latest, schedule, executor, remember, settings.solver)
             state = inference.finish(problem, state, executor)
             if source.answers is None:
-                return state, _tally(problem, state.latents, executor)
+                scores = inference.left_out_scores(problem, state, _asked(source.partition), executor)
+                return state, Drawn(_tally(problem, state.latents, executor), scores)
             return state, _answered(source, problem, state)
         except BlocksLostError as error:
             losses += 1

@@ -395,7 +395,7 @@ def _check_options(collection: Collection, query: Query, options: SearchForm, se
         message = "expected needs bit probabilities, which the method, or the item's stored code, does not have."
         raise wrong(f"ranking: {message}", "ranking")
     if options.ranking == "similarity" and collection.model.reader_ is None:
-        raise wrong("ranking: the model does not know classes or tags, which similarity needs.", "ranking")
+        raise wrong("ranking: the model does not know P(similar); give expected or hamming.", "ranking")
 
 
 def _rounded(chances: Floats | float | None) -> Any:
