@@ -195,9 +195,13 @@ def _place(target: Path) -> Iterator[None]:
 
 
 def put_model(model: Any, target: Path, n_jobs: int | None = -1) -> Model:
-    """Write a model into the folder, a fitted hasher, a file or its content, and open it."""
+    """Write a model into the folder, a fitted hasher or a pipeline, a file or its content, and open it."""
     if hasattr(model, "save"):
         model.save(target)
+    elif hasattr(model, "steps"):
+        from gphash.hashers import pipelines  # which needs scikit-learn, and whoever indexes a file does not
+
+        pipelines.save(model, target)
     elif not isinstance(model, bytes) and not os.path.isfile(model):
         raise FileNotFoundError(f"model={os.fspath(model)!r} is not there; give a fitted hasher or the file of one.")
     else:

@@ -130,7 +130,8 @@ def read(
     """
     name = os.fspath(data)
     if roles.names and not is_table(data):
-        raise ValueError(f"{roles.said}, but {name!r} is not a table; leave it out, or give a file {', '.join(tables.TABLES)}.")
+        kinds = ", ".join(tables.TABLES)
+        raise ValueError(f"{roles.said}, but {name!r} is not a table; leave it out, or give a file {kinds}.")
     is_known = isinstance(data, str) and data.partition(":")[0] in DATA_SETS
     subject = PICTURES if is_known or not _has_texts(Path(data).expanduser()) else TEXTS
     used = encoders.of(descriptor, subject, **(settings or {}))

@@ -324,13 +324,10 @@ def _content(header: Header, columns: Sequence[Any], items: dict[str, list[Any]]
 def _features(header: Header, columns: Sequence[Any]) -> NDArray[Any]:
     cells = [columns[column] for column in header.features]
     is_list = has_lists(cells[0].type)
-    width = len(header.features)
-    if is_list:
-        width = (
-            pyarrow("Parquet files").compute.max(pyarrow("Parquet files").compute.list_value_length(cells[0])).as_py()
-        )
+    compute = pyarrow("Parquet files").compute
+    width = compute.max(compute.list_value_length(cells[0])).as_py() if is_list else len(cells)
     types = {number_type(column.type) for column in cells}
-    dtype = next(iter(types)) if len(types) == 1 and is_short(next(iter(types))) else np.dtype(np.float32)
+    dtype = types.pop() if len(types) == 1 and all(map(is_short, types)) else np.dtype(np.float32)
     X = _in_place(cells[0], width) if is_list else None
     if X is None or X.dtype != dtype:
         X = np.empty((len(cells[0]), width), dtype)

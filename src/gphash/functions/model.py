@@ -57,6 +57,7 @@ FORMS: Registry[Any] = Registry(
         "sinusoids": "gphash.functions.projections:SinusoidFunction",
         "trees": "gphash.functions.trees:TreesFunction",
         "joined": "gphash.functions.joined:JoinedFunction",
+        "prepared": "gphash.functions.prepared:PreparedFunction",
     },
 )
 """Classes of hash functions by the names that files have for them."""
