@@ -12,6 +12,9 @@ import zlib
 from pathlib import Path
 
 import numpy as np
+from sklearn.decomposition import PCA
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MinMaxScaler, Normalizer
 
 import gphash
 from gphash import GPHasher, HammingIndex
@@ -74,8 +77,9 @@ class Models:
             methods.METHODS.find("sdh")(n_inducing=12, length_scale=0.9, ridge=0.01, **small),
             methods.METHODS.find("spectral")(**small),
             methods.METHODS.find("classifier-codes")(n_inducing=12, length_scale=0.9, ridge=0.01, **small),
+            make_pipeline(MinMaxScaler(), Normalizer(), PCA(9), methods.METHODS.find("itq")(**small)),
         ):
-            hasher.fit(X, y).save(self.path, {"data": "digits", "rows": 80})
+            gphash.save(hasher.fit(X, y), self.path, {"data": "digits", "rows": 80})
             self.bases.append(sealing.parse(self.path.read_bytes()))
 
     def whole(self):

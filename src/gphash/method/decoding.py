@@ -105,6 +105,9 @@ def learn(
         return promise, directions, -centre @ directions
 
     _, directions, offset = max(executor.collect(quantiser, seeds), key=lambda one: one[0])
+    seen = posteriors.powers(logits[judged], exclusive, power) @ directions + offset
+    places = words.in_order(np.where(seen >= 0, 1, -1).astype(np.int8), alike[1])
+    directions, offset = np.ascontiguousarray(directions[:, places]), offset[places]
     column = (machine.weights.astype(np.float64) @ found.weights).astype(np.float32)
     classifier = HashFunction(machine.scaling, machine.kernel, machine.Z, column, found.bias)
     margins = posteriors.powers(logits, exclusive, power) @ directions + offset
