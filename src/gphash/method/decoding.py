@@ -105,13 +105,12 @@ def learn(
         return promise, directions, -centre @ directions
 
     _, directions, offset = max(executor.collect(quantiser, seeds), key=lambda one: one[0])
-    seen = posteriors.powers(logits[judged], exclusive, power) @ directions + offset
-    places = words.in_order(np.where(seen >= 0, 1, -1).astype(np.int8), alike[1])
-    directions, offset = np.ascontiguousarray(directions[:, places]), offset[places]
     column = (machine.weights.astype(np.float64) @ found.weights).astype(np.float32)
     classifier = HashFunction(machine.scaling, machine.kernel, machine.Z, column, found.bias)
     margins = posteriors.powers(logits, exclusive, power) @ directions + offset
     signs = np.where(margins >= 0, 1, -1).astype(np.int8)
+    places = words.in_order(signs[judged], alike[1])
+    directions, offset, signs = directions.take(places, 1), offset[places], signs.take(places, 1)
     # Of rows that directions were searched for, codes tell more than of others.
     fresh, often = np.arange(len(answers)) >= n, occurrence(signatures, whole)
 
