@@ -9,12 +9,13 @@ if TYPE_CHECKING:
     from gphash.collection.collection import Collection
     from gphash.hashers.contract import load
     from gphash.hashers.gp import GPHasher
+    from gphash.hashers.pipelines import save
     from gphash.index.contents import Where
     from gphash.index.hamming_index import HammingIndex
     from gphash.index.postgres.postgres_index import PostgresIndex as PostgresIndex
     from gphash.supervision.similarity import Pairs
 
-__all__ = ["Collection", "GPHasher", "HammingIndex", "Pairs", "Where", "__version__", "load"]
+__all__ = ["Collection", "GPHasher", "HammingIndex", "Pairs", "Where", "__version__", "load", "save"]
 
 # numba and scikit-learn take a second to import, which `gphash --help` should not.
 _HOMES = {
@@ -25,6 +26,7 @@ _HOMES = {
     "PostgresIndex": "gphash.index.postgres.postgres_index",
     "Where": "gphash.index.contents",
     "load": "gphash.hashers.contract",
+    "save": "gphash.hashers.pipelines",
 }
 
 if not TYPE_CHECKING:  # or a checker would believe that every name exists

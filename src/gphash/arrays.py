@@ -1,10 +1,12 @@
 """Names for the array types that signatures use, and rows that stay in their own type until they are read.
 
-Shapes are stated in docstrings. Rows of short numbers, such as float16 or int8, and sparse rows are never copied as a
-whole: whoever works on a tile of them makes that dense, and wide enough to compute with.
+Shapes are stated in docstrings. Rows of short numbers, such as float16 or int8, sparse rows and rows in chunks are
+never copied as a whole: whoever works on a tile of them makes that dense, and wide enough to compute with.
 """
 
-from collections.abc import Iterator
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -25,9 +27,29 @@ NUMBERS = "fiub"  # kinds of dtypes
 TILE = 1 << 21  # numbers that are checked at a time
 
 
+class HeldRows(ABC):
+    """Rows that are not one array, [n, d]; some of them, by a slice or numbers, come as one."""
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+
+    @property
+    @abstractmethod
+    def dtype(self) -> np.dtype[Any]:
+        """Of the numbers."""
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @abstractmethod
+    def __getitem__(self, rows: slice | Indices) -> NDArray[Any]: ...
+
+
 @dataclass(frozen=True, eq=False)
-class SparseRows:
-    """Rows of a matrix of scipy.sparse in the format csr, [n, d]; some of them, by a slice or numbers, come dense."""
+class SparseRows(HeldRows):
+    """Rows of a matrix of scipy.sparse in the format csr."""
 
     matrix: Any
 
@@ -43,14 +65,45 @@ class SparseRows:
         found: np.dtype[Any] = self.matrix.dtype
         return found
 
-    def __len__(self) -> int:
-        return self.shape[0]
-
     def __getitem__(self, rows: slice | Indices) -> NDArray[Any]:
         return np.asarray(self.matrix[rows].toarray())
 
 
-Rows: TypeAlias = NDArray[Any] | SparseRows
+@dataclass(frozen=True, eq=False)
+class ChunkedRows(HeldRows):
+    """Rows in chunks that follow each other: each an array [b, d], or d columns [b]."""
+
+    chunks: Sequence[NDArray[Any] | Sequence[NDArray[Any]]]
+    starts: Indices  # of every chunk, and behind the last one, [chunks + 1]
+    n_features: int
+    kind: np.dtype[Any]  # of the numbers
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return int(self.starts[-1]), self.n_features
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the numbers."""
+        return self.kind
+
+    def __getitem__(self, rows: slice | Indices) -> NDArray[Any]:
+        numbers = np.arange(*rows.indices(len(self))) if isinstance(rows, slice) else np.asarray(rows)
+        found = np.empty((len(numbers), self.n_features), self.dtype)
+        places = np.searchsorted(self.starts, numbers, side="right") - 1
+        for number in np.unique(places):
+            chunk, here = self.chunks[number], np.flatnonzero(places == number)
+            own = numbers[here] - self.starts[number]
+            if isinstance(chunk, np.ndarray):
+                found[here] = chunk[own]
+                continue
+            for column, cells in enumerate(chunk):
+                found[here, column] = cells[own]
+        return found
+
+
+Rows: TypeAlias = NDArray[Any] | HeldRows
 """Numbers [n, d] of any type, of which slices are taken, and widened."""
 
 
@@ -84,19 +137,21 @@ def widened(X: NDArray[Any]) -> Floats:
 
 
 def parts(X: Rows) -> Iterator[NDArray[Any]]:
-    """The arrays that rows consist of; for sparse ones, first their numbers."""
-    if isinstance(X, SparseRows):
-        yield from (X.matrix.data, X.matrix.indices, X.matrix.indptr)
-    else:
-        yield X
+    """The arrays that rows consist of, in pieces: of sparse ones their numbers and where these are."""
+    found = (X.matrix.data, X.matrix.indices, X.matrix.indptr) if isinstance(X, SparseRows) else (X,)
+    for array in found:
+        yield from _tiles(array)
+
+
+def _tiles(numbers: Rows) -> Iterator[NDArray[Any]]:
+    rows = max(1, TILE // max(1, math.prod(numbers.shape[1:])))
+    return (numbers[start : start + rows] for start in range(0, len(numbers), rows))
 
 
 def check_numbers(X: Rows, name: str = "X") -> None:
     """Refuse NaN, infinity, and numbers so large that squares of rows would not be finite; tile by tile."""
-    numbers, limit = next(parts(X)), LARGEST / X.shape[1] ** 0.5
-    rows = max(1, TILE // max(1, int(np.prod(numbers.shape[1:]))))
-    for start in range(0, len(numbers), rows):
-        tile = numbers[start : start + rows]
+    limit = LARGEST / X.shape[1] ** 0.5
+    for tile in _tiles(X.matrix.data if isinstance(X, SparseRows) else X):
         if not tile.size:
             continue
         least, most = float(tile.min()), float(tile.max())

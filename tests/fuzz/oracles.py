@@ -24,6 +24,13 @@ def margins(parts, X):
         found = [margins(_part(parts, name), X) for name in ("supervised", "free")]
         tolerances = [np.broadcast_to(tolerance, margin.shape) for margin, tolerance in found]
         return np.hstack([margin for margin, _ in found]), np.hstack(tolerances)
+    if meta["form"] == "prepared":
+        for number, norm in enumerate(meta["norms"]):
+            weights, offset = (parts.arrays[f"{number}.{name}"] for name in ("weights", "offset"))
+            X = X.astype(np.float64) @ (np.diag(weights) if weights.ndim == 1 else weights) + offset
+            length = {"none": np.ones(len(X)), "l1": np.abs(X).sum(axis=1), "l2": np.sqrt((X**2).sum(axis=1))}[norm]
+            X = X / np.where(length == 0, 1, length)[:, None]
+        return margins(_part(parts, "behind"), X)
     arrays = {name: array.astype(np.float64) for name, array in parts.arrays.items()}
     if "features" in arrays:
         return _trees(parts.arrays, X), np.full((1, 1), 1e-9)

@@ -12,6 +12,9 @@ import zlib
 from pathlib import Path
 
 import numpy as np
+from sklearn.decomposition import PCA
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MinMaxScaler, Normalizer
 
 import gphash
 from gphash import GPHasher, HammingIndex
@@ -74,13 +77,14 @@ class Models:
             methods.METHODS.find("sdh")(n_inducing=12, length_scale=0.9, ridge=0.01, **small),
             methods.METHODS.find("spectral")(**small),
             methods.METHODS.find("classifier-codes")(n_inducing=12, length_scale=0.9, ridge=0.01, **small),
+            make_pipeline(MinMaxScaler(), Normalizer(), PCA(9), methods.METHODS.find("itq")(**small)),
         ):
             self._keep(hasher.fit(X, y))
         quick = {"n_inducing": 12, "n_starts": 1, "max_sweeps": 3, "length_scale": 0.9, "signal_scale": 4.0}
         self._keep(GPHasher(**quick, **small).fit(X, digits.pairs(80, 400)))
 
     def _keep(self, hasher):
-        hasher.save(self.path, {"data": "digits", "rows": 80})
+        gphash.save(hasher, self.path, {"data": "digits", "rows": 80})
         self.bases.append(sealing.parse(self.path.read_bytes()))
 
     def whole(self):

@@ -239,3 +239,36 @@ def test_rare_tags_decide_before_common_ones():
     codes = words.spell(words.votes(similarity.from_tags(tags)), np.array([[1, 1], [-1, 1]], np.int8))
     np.testing.assert_array_equal(codes[0], [-1, 1])  # has both
     np.testing.assert_array_equal(codes[5], [1, 1])
+
+
+class TestInOrder:
+    @KINDS
+    @settings(max_examples=15)
+    @given(seed=st.integers(0, 2**32 - 1), n=st.integers(8, 40), m=st.integers(1, 6))
+    def test_every_bit_is_the_best_behind_those_before_it(self, kind, seed, n, m):
+        generator = np.random.default_rng(seed)
+        signatures, signs = supervised(kind, n, generator), random_signs((n, m), generator)
+        alike = similarity.alike(signatures, signatures)
+        found = words.in_order(signs, alike).tolist()
+        assert sorted(found) == list(range(m))
+        if not (alike.sum(axis=1) > 1).any():
+            return
+        for place in range(m):
+            promised = [by_evaluation(signs[:, [*found[:place], bit]], signatures) for bit in found[place:]]
+            assert promised[0] == pytest.approx(max(promised), abs=1e-12)
+
+    def test_beyond_the_first_bits_they_stay_in_their_order(self, monkeypatch):
+        monkeypatch.setattr(words, "FIRST", 3)
+        generator = np.random.default_rng(0)
+        signatures, signs = supervised("labels", 50, generator), random_signs((50, 12), generator)
+        found = words.in_order(signs, similarity.alike(signatures, signatures)).tolist()
+        assert found[3:] == sorted(found[3:])
+
+    def test_bits_that_tell_classes_apart_come_before_noise(self):
+        labels = np.arange(60) % 4
+        generator = np.random.default_rng(0)
+        noise = random_signs((60, 5), generator)
+        telling = np.where(np.stack([labels % 2, labels // 2], axis=1), 1, -1).astype(np.int8)
+        signatures = similarity.from_labels(labels)
+        found = words.in_order(np.hstack([noise, telling]), similarity.alike(signatures, signatures))
+        assert sorted(found[:2]) == [5, 6]

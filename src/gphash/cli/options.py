@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 DATA = (
     "What to read rows from: a known data set and split (digits:train, cifar10:test, mnist …), a folder of pictures, "
-    "a picture, or a file .npy, .npz, .csv or .parquet; to fit, encode and index also a folder of .npy or .parquet "
-    "blocks, or a Zarr array. With an encoder of texts also a file .txt, one text a line, a folder of .txt files, or a "
-    "table with a column of texts."
+    "a picture, or a file .npy, .npz, .csv, .parquet or .arrow; to fit, encode and index also a folder of .npy or "
+    ".parquet blocks, or a Zarr array. With an encoder of texts also a file .txt, one text a line, a folder of .txt "
+    "files, or a table with a column of texts."
 )
 MOST_BITS = 256  # that "auto" may take
 NAMED = 5  # files that were left out

@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gphash import arrays
 from gphash.collection import building, columns, vectors
 from gphash.collection.rows import NewRow
-from gphash.data import pictures
+from gphash.data import frames, pictures
 from gphash.data.descriptors import described
 from gphash.data.descriptors import descriptor as descriptors
 from gphash.data.descriptors.descriptor import TEXTS
@@ -36,7 +35,7 @@ def prepare(
         for one in contents:
             if one is not None:
                 pictures.check(one, max_pixels)
-    X = arrays.sparse(X)[:] if arrays.is_sparse(X) else X
+    X = frames.held(X)[:]
     codes = [code.tobytes() for code in collection.encode(X)[0]]
     kind = collection.layout.vectors
     kept = repeat(None) if kind is None else [row.tobytes() for row in vectors.pack(X, kind.form)]

@@ -11,6 +11,7 @@ from gphash.codes import packing
 from gphash.collection import conditions
 from gphash.collection.records import Query, code_of
 from gphash.collection.rows import Layout
+from gphash.data import frames
 from gphash.functions.model import Model
 from gphash.index.rankings import NO_READER, RANKINGS
 
@@ -87,6 +88,8 @@ def asked(query: Any) -> tuple[Any, bool]:
         return [query], True
     if isinstance(query, list | tuple) and query and isinstance(query[0], Query):
         return list(query), False
+    if frames.is_frame(query):
+        return frames.held(query, "query")[:], False
     return query, np.ndim(query) == 1
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from gphash import arrays, files
+from gphash import files
 from gphash.arrays import Rows
 from gphash.collection import bulk, columns, vectors
 from gphash.collection import manifest as manifests
@@ -21,7 +21,7 @@ from gphash.collection.parts import NO_VECTORS, write_part
 from gphash.collection.rows import Layout
 from gphash.collection.stores import Location, refuse_address
 from gphash.collection.vectors import VectorKind
-from gphash.data import pictures
+from gphash.data import frames, pictures
 from gphash.data.blocks import FolderTable, open_folder
 from gphash.data.dataset import Images, Progress
 from gphash.data.descriptors import described, encoders
@@ -195,9 +195,13 @@ def _place(target: Path) -> Iterator[None]:
 
 
 def put_model(model: Any, target: Path, n_jobs: int | None = -1) -> Model:
-    """Write a model into the folder, a fitted hasher, a file or its content, and open it."""
+    """Write a model into the folder, a fitted hasher or a pipeline, a file or its content, and open it."""
     if hasattr(model, "save"):
         model.save(target)
+    elif hasattr(model, "steps"):
+        from gphash.hashers import pipelines  # which needs scikit-learn, and whoever indexes a file does not
+
+        pipelines.save(model, target)
     elif not isinstance(model, bytes) and not os.path.isfile(model):
         raise FileNotFoundError(f"model={os.fspath(model)!r} is not there; give a fitted hasher or the file of one.")
     else:
@@ -229,19 +233,14 @@ def _rows(X: Any, encoder: Any, model: Model, n_jobs: int | None) -> Any:
     made_by = made_by or model.descriptor
     if made_by is None or not (is_text or encoder is not None):
         return X
-    rows = described.rows(list(X), made_by, n_jobs).X if is_text else _held(X)
+    rows: Any = described.rows(list(X), made_by, n_jobs).X if is_text else frames.held(X)
     said = {"text": list(X)} if is_text else {}
     return Source("", rows, None, None, (), None, None, made_by, "", (), None, said)
 
 
-def _held(X: Any) -> Any:
-    """Rows in their own type, wherever they are."""
-    return arrays.sparse(X) if arrays.is_sparse(X) else np.asanyarray(X)
-
-
 def _material(X: Any, items: Any, target: Path, model: Model) -> tuple[Material, Rows]:
     if not isinstance(X, Source):
-        rows = _held(X)
+        rows = frames.held(X)
         if len(rows.shape) != 2:
             raise ValueError(f"X has shape {rows.shape}; give rows [n, {model.n_features}].")
         told = columns.read(items, len(rows))

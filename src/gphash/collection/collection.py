@@ -62,11 +62,11 @@ class Collection:
         path
             The folder, such as "photos.gphash".
         model
-            A fitted hasher, or the file of a model.
+            A fitted hasher, a pipeline of scikit-learn that ends in one, or the file of a model.
         X
-            Rows [n, d], read a few at a time: float16 and int8 keep their type, and files may be mapped and matrices
-            sparse (scipy.sparse). Or texts, with an `encoder`; or what `gphash.data.sources.read` gives, with labels
-            and pictures; or the path of a folder of blocks.
+            Rows [n, d], read a few at a time: float16 and int8 keep their type, files may be mapped and matrices sparse
+            (scipy.sparse), and Arrow's tables and frames of polars stay where they are. Or texts, with an `encoder`; or
+            what `gphash.data.sources.read` gives, with labels and pictures; or the path of a folder of blocks.
         items
             What is known of the rows: a DataFrame, a list of dicts, or a dict of lists. `key` tells items apart, a text
             or a whole number; 0, 1, … if there is none. `label` or `tags`, `title`, `text`, `link` and `picture`, the

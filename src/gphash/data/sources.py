@@ -3,7 +3,7 @@
 =============================  ===================================================================================
 ``digits``, ``cifar10:train``  a known data set, both splits or one; see `DATA_SETS`
 ``rows.npy`` ``.npz``          arrays, see `array_files`
-``rows.csv`` ``.parquet``      tables, see `tables`
+``rows.csv`` ``.parquet``      tables, also ``.arrow`` and ``.feather``, see `tables`
 a folder                       its pictures, described: a subfolder for each class, or a file ``tags.csv``, or neither;
                                see `image_folder`
 a picture                      a single row, likewise described
@@ -130,7 +130,8 @@ def read(
     """
     name = os.fspath(data)
     if roles.names and not is_table(data):
-        raise ValueError(f"{roles.said}, but {name!r} is not a table; leave it out, or give a .csv or .parquet file.")
+        kinds = ", ".join(tables.TABLES)
+        raise ValueError(f"{roles.said}, but {name!r} is not a table; leave it out, or give a file {kinds}.")
     is_known = isinstance(data, str) and data.partition(":")[0] in DATA_SETS
     subject = PICTURES if is_known or not _has_texts(Path(data).expanduser()) else TEXTS
     used = encoders.of(descriptor, subject, **(settings or {}))

@@ -1,10 +1,11 @@
-"""Rows of one file by its suffix; tables, ``.csv`` and ``.parquet``, are read here.
+"""Rows of one file by its suffix; tables, ``.csv``, ``.parquet`` and ``.arrow`` or ``.feather``, are read here.
 
 A table has names of columns, in CSV on its first line. Case does not count in them. What a column is, `Roles` say, or
 its name: ``label`` is the class of a row, blank where it is not known; ``tags`` are its tags, with ``;`` between them;
 ``id`` or ``key`` tells it from others. A column of lists of numbers, all of one length, is the features. If there is
-none, every other column of numbers is a feature; there, numbers are finite, and none is missing. All other columns of
-numbers, texts, dates and booleans say something of the items. Any other column is left out, and the user is told.
+none, every other column of numbers is a feature; there, numbers are finite, and none is missing. Features of float32,
+or all of one type of at most two bytes, such as float16, keep their type; all else becomes float32. All other columns
+of numbers, texts, dates and booleans say something of the items. Any other column is left out, and the user is told.
 """
 
 import re
@@ -16,14 +17,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gphash.arrays import Indices
+from gphash.arrays import Indices, is_short
 from gphash.data import array_files, headers, labels
 from gphash.data.array_files import reading
 from gphash.data.dataset import Content, Skipped
 from gphash.data.headers import BOOLEANS, DATES, EMPTY, NUMBERS, TEXTS, UNSAID, VECTORS, Header, Roles
 from gphash.files import DataError
 
-TABLES = (".csv", ".parquet")
+ARROW = (".arrow", ".feather")
+TABLES = (".csv", ".parquet", *ARROW)
 SUFFIXES = (".npy", ".npz", *TABLES)
 
 _LARGEST = 2**63 - 1
@@ -37,7 +39,7 @@ def read(path: Path, roles: Roles = UNSAID) -> Content:
     """Read a file by its suffix, one of `SUFFIXES`; a DataError names what is wrong with it, and where."""
     suffix = path.suffix.lower()
     if suffix in TABLES:
-        return read_csv(path, roles) if suffix == ".csv" else read_parquet(path, roles)
+        return (read_csv if suffix == ".csv" else read_arrow if suffix in ARROW else read_parquet)(path, roles)
     return array_files.read_npy(path) if suffix == ".npy" else array_files.read_npz(path)
 
 
@@ -70,7 +72,7 @@ def read_csv(path: Path, roles: Roles = UNSAID) -> Content:
     for column in header.features:
         if isinstance(columns[column], list):
             cells = [float(cell) if cell.strip() else None for cell in columns[column]]
-            columns[column] = pyarrow("CSV").chunked_array([cells], pyarrow("CSV").float64())
+            columns[column] = pyarrow("CSV files").chunked_array([cells], pyarrow("CSV files").float64())
     items = {
         name: [cell if cell.strip() else None for cell in columns[column]]
         if name in headers.KNOWN
@@ -84,8 +86,34 @@ def read_parquet(path: Path, roles: Roles = UNSAID) -> Content:
     """A table in the Parquet format; tags may be lists of words, too."""
     with open_parquet(path, roles) as (file, header):
         table = file.read()
+    return _of_table(table, header, roles)
+
+
+def read_arrow(path: Path, roles: Roles = UNSAID) -> Content:
+    """A table in Arrow's own format, a file or a stream. It is mapped, and lists in one piece stay where they are."""
+    arrow = pyarrow("Arrow files")
+    with reading(path, "Arrow file", arrow.ArrowException):
+        source = arrow.memory_map(str(path))
+        try:
+            table = arrow.ipc.open_file(source).read_all()
+        except arrow.ArrowInvalid:
+            source.seek(0)
+            table = arrow.ipc.open_stream(source).read_all()
+        table.validate(full=True)  # or lists could reach beyond their numbers
+    kinds = _kinds(table.schema.types, dict(enumerate(map(_lengths, table.columns))))
+    return _of_table(table, Header.of(path, table.schema.names, kinds, roles), roles)
+
+
+def _lengths(cells: Any) -> int | None:
+    """How many numbers each list in a column has, as `Head` tells it."""
+    compute = pyarrow("Arrow files").compute
+    bounds = compute.min_max(compute.list_value_length(cells)).as_py() if has_lists(cells.type) else {"min": None}
+    return bounds["min"] if bounds["min"] == bounds.get("max") else 0
+
+
+def _of_table(table: Any, header: Header, roles: Roles) -> Content:
     if not len(table):
-        raise DataError(f"{str(path)!r} has no rows; it must have at least one")
+        raise DataError(f"{str(header.path)!r} has no rows; it must have at least one")
     gone = [column for column in (*header.features, *header.items.values()) if _is_empty(table.column(column))]
     header = header._replace(
         features=[column for column in header.features if column not in gone],
@@ -138,23 +166,31 @@ def head(path: Path) -> Head:
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
     """A Parquet file of Arrow's."""
-    arrow = pyarrow("Parquet")
+    arrow = pyarrow("Parquet files")
     # One file: read_table would also make columns of folders that are called such as year=2020.
     with reading(path, "Parquet file", arrow.ArrowException), arrow.parquet.ParquetFile(path) as file:
         yield file
 
 
 def _head(file: Any) -> Head:
-    arrow, schema = pyarrow("Parquet"), file.schema_arrow
-    kinds: list[str] = []
-    widths: dict[int, int | None] = {}
-    for column, kind in enumerate(map(_plain, schema.types)):
-        found = _scalar_kind(arrow, kind)
-        if has_lists(kind) and _scalar_kind(arrow, _plain(kind.value_type)) == NUMBERS:
-            width = widths[column] = _width(file, schema.names[column], kind)
-            found = EMPTY if width is None else VECTORS if width else "lists of numbers of different lengths"
-        kinds.append(found)
-    return Head(schema.names, schema.types, kinds, widths, file.metadata.num_rows)
+    schema = file.schema_arrow
+    lists = [column for column, kind in enumerate(schema.types) if _has_numbers(kind)]
+    widths = {column: _width(file, schema.names[column], schema.types[column]) for column in lists}
+    return Head(schema.names, schema.types, _kinds(schema.types, widths), widths, file.metadata.num_rows)
+
+
+def _kinds(types: Sequence[Any], widths: dict[int, int | None]) -> list[str]:
+    """What columns hold, by their types and by how long the lists in them are."""
+    kinds = [_scalar_kind(_plain(kind)) for kind in types]
+    for column in (column for column, kind in enumerate(types) if _has_numbers(kind)):
+        width = widths[column]
+        kinds[column] = EMPTY if width is None else VECTORS if width else "lists of numbers of different lengths"
+    return kinds
+
+
+def _has_numbers(kind: Any) -> bool:
+    """Whether a type is one of lists of numbers."""
+    return has_lists(kind) and _scalar_kind(_plain(kind.value_type)) == NUMBERS
 
 
 def _width(file: Any, name: str, kind: Any) -> int | None:
@@ -172,11 +208,11 @@ def _width(file: Any, name: str, kind: Any) -> int | None:
 
 def _plain(kind: Any) -> Any:
     """A type without the dictionary that its values are in."""
-    return kind.value_type if pyarrow("Parquet").types.is_dictionary(kind) else kind
+    return kind.value_type if pyarrow("Parquet files").types.is_dictionary(kind) else kind
 
 
-def _scalar_kind(arrow: Any, kind: Any) -> str:
-    types = arrow.types
+def _scalar_kind(kind: Any) -> str:
+    types = pyarrow("Parquet files").types
     for found, tests in {
         NUMBERS: (types.is_integer, types.is_floating, types.is_decimal),
         TEXTS: (types.is_string, types.is_large_string, types.is_string_view),
@@ -195,10 +231,15 @@ def has_lists(kind: Any) -> bool:
     return hasattr(kind, "value_field")
 
 
+def is_number(kind: Any) -> bool:
+    """Whether a type is one of numbers that numpy has, too."""
+    return _scalar_kind(kind) in (NUMBERS, BOOLEANS) and not pyarrow("Arrow tables").types.is_decimal(kind)
+
+
 def number_type(kind: Any) -> np.dtype[Any]:
     """The type of the numbers in a column of features."""
     inner = _plain(kind.value_type if has_lists(kind) else kind)
-    return np.dtype(np.float64 if pyarrow("Parquet").types.is_decimal(inner) else inner.to_pandas_dtype())
+    return np.dtype(np.float64 if pyarrow("Parquet files").types.is_decimal(inner) else inner.to_pandas_dtype())
 
 
 def fill(
@@ -219,7 +260,7 @@ def fill(
 
 
 def _fill_lists(out: NDArray[Any], header: Header, cells: Any, rows: Indices, first: int) -> None:
-    arrow, done, width = pyarrow("Parquet"), 0, out.shape[1]
+    arrow, done, width = pyarrow("Parquet files"), 0, out.shape[1]
     where = header.features[0]
     is_range = len(rows) > 0 and rows[-1] - rows[0] + 1 == len(rows)
     # By chunks: as one array, lists could be longer than Arrow can count.
@@ -240,14 +281,14 @@ def _fill_lists(out: NDArray[Any], header: Header, cells: Any, rows: Indices, fi
 
 def _simple(cells: Any) -> Any:
     """Cells of a type that numpy knows."""
-    kind, arrow = _plain(cells.type), pyarrow("Parquet")
+    kind, arrow = _plain(cells.type), pyarrow("Parquet files")
     target = arrow.float64() if arrow.types.is_decimal(kind) else kind
     return cells if target == cells.type else cells.cast(target)
 
 
 def cells_of(cells: Any) -> list[Any]:
     """Cells of an item column, as Python has them."""
-    arrow = pyarrow("Parquet")
+    arrow = pyarrow("Parquet files")
     cells = _simple(cells)
     if arrow.types.is_timestamp(cells.type) and cells.type.unit == "ns":
         cells = cells.cast(arrow.timestamp("us", cells.type.tz), safe=False)
@@ -280,17 +321,28 @@ def _content(header: Header, columns: Sequence[Any], items: dict[str, list[Any]]
     return content._replace(skipped=tuple(skipped))
 
 
-def _features(header: Header, columns: Sequence[Any]) -> NDArray[np.float32]:
+def _features(header: Header, columns: Sequence[Any]) -> NDArray[Any]:
     cells = [columns[column] for column in header.features]
     is_list = has_lists(cells[0].type)
-    width = len(header.features)
-    if is_list:
-        width = pyarrow("Parquet").compute.max(pyarrow("Parquet").compute.list_value_length(cells[0])).as_py()
-    X = np.empty((len(cells[0]), width), dtype=np.float32)
-    with np.errstate(over="ignore"):  # Numbers too large become infinite, and are refused as such.
-        fill(X, header, cells)
+    compute = pyarrow("Parquet files").compute
+    width = compute.max(compute.list_value_length(cells[0])).as_py() if is_list else len(cells)
+    types = {number_type(column.type) for column in cells}
+    dtype = types.pop() if len(types) == 1 and all(map(is_short, types)) else np.dtype(np.float32)
+    X = _in_place(cells[0], width) if is_list else None
+    if X is None or X.dtype != dtype:
+        X = np.empty((len(cells[0]), width), dtype)
+        with np.errstate(over="ignore"):  # Numbers too large become infinite, and are refused as such.
+            fill(X, header, cells)
     array_files.check_finite(X, lambda row, number: header.place(header.features[0 if is_list else number], row))
     return X
+
+
+def _in_place(cells: Any, width: int) -> NDArray[Any] | None:
+    """Lists as an array without a copy; None if they lack numbers, or are in several pieces."""
+    if cells.num_chunks != 1 or cells.null_count or not is_number(cells.type.value_type):
+        return None
+    flat = cells.chunk(0).flatten()
+    return None if flat.null_count or len(flat) != len(cells) * width else flat.to_numpy().reshape(-1, width)
 
 
 def keys_of(header: Header, cells: Any) -> Indices | list[str]:
@@ -326,7 +378,7 @@ def _is_empty(cells: Any) -> bool:
 
 def _csv_columns(path: Path, names: list[str], likely: set[str]) -> list[Any]:
     """Columns of a CSV file: those that are likely to be numbers as Arrow's, if they are, and all others as lists."""
-    arrow = pyarrow("CSV")
+    arrow = pyarrow("CSV files")
     plain = {"true_values": [], "false_values": [], "null_values": [""], "strings_can_be_null": False}
     parsing = arrow.csv.ParseOptions(newlines_in_values=True)
 
@@ -392,5 +444,5 @@ def pyarrow(what: str) -> Any:
         import pyarrow.parquet
         import pyarrow.types
     except ImportError as error:
-        raise ImportError(f"reading {what} files needs pyarrow: pip install pyarrow") from error
+        raise ImportError(f"reading {what} needs pyarrow: pip install pyarrow") from error
     return pyarrow

@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gphash import arrays, container, schema
-from gphash.arrays import Floats, Rows, SparseRows
+from gphash.arrays import Floats, HeldRows, Rows
 from gphash.codes import packing
 from gphash.codes.reading import CodeReader, Reader
 from gphash.codes.trust import Trust
+from gphash.data import frames
 from gphash.data.descriptors.descriptor import Descriptor
 from gphash.registry import Registry
 from gphash.schema import Rule, Text
@@ -56,6 +57,7 @@ FORMS: Registry[Any] = Registry(
         "sinusoids": "gphash.functions.projections:SinusoidFunction",
         "trees": "gphash.functions.trees:TreesFunction",
         "joined": "gphash.functions.joined:JoinedFunction",
+        "prepared": "gphash.functions.prepared:PreparedFunction",
     },
 )
 """Classes of hash functions by the names that files have for them."""
@@ -160,11 +162,11 @@ class Model(NamedTuple):
     def check_rows(self, X: ArrayLike | None, name: str = "X") -> Floats:
         """Rows [n, d] as float32 or float64; an error calls them by `name`."""
         rows = self._taken(X, name)
-        return arrays.widened(rows[:] if isinstance(rows, SparseRows) else rows)
+        return arrays.widened(rows[:] if isinstance(rows, HeldRows) else rows)
 
     def _taken(self, X: Any, name: str = "X") -> Rows:
         """Rows as the function takes them, which makes tiles of them wide and dense."""
-        rows: Rows = arrays.sparse(X, name) if arrays.is_sparse(X) else np.asarray(X)
+        rows = X if isinstance(X, HeldRows) else frames.held(X, name)
         fits = len(rows.shape) == 2 and len(rows) and rows.shape[1] == self.n_features
         if not fits or rows.dtype.kind not in arrays.NUMBERS:
             raise ValueError(

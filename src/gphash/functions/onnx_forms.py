@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 from gphash.arrays import Floats
 from gphash.functions import onnx_graph
 from gphash.functions.joined import JoinedFunction
+from gphash.functions.model import FORMS
 from gphash.functions.onnx_graph import Symbol
+from gphash.functions.prepared import PreparedFunction
 from gphash.functions.projections import ROUNDING, LinearFunction, Projection, SinusoidFunction
 from gphash.functions.trees import TreesFunction
 from gphash.method.hashing import ClassReading, HashFunction
@@ -59,6 +61,7 @@ GRAPHS: Registry[type[FormGraph]] = Registry(
         "sinusoids": "gphash.functions.onnx_forms:SinusoidsGraph",
         "trees": "gphash.functions.onnx_forms:TreesGraph",
         "joined": "gphash.functions.onnx_forms:JoinedGraph",
+        "prepared": "gphash.functions.onnx_forms:PreparedGraph",
     },
 )
 """Graphs of forms by the names of the forms."""
@@ -255,6 +258,45 @@ class JoinedGraph(FormGraph):
     def probes(self, function: JoinedFunction, n_rows: int, generator: np.random.Generator) -> Floats:
         """Those of the supervised part."""
         return self._supervised(function).probes(function.supervised, n_rows, generator)
+
+
+class PreparedGraph(FormGraph):
+    """Steps that prepare rows, in float64, and a hash function behind them."""
+
+    def _behind(self, function: PreparedFunction) -> FormGraph:
+        if isinstance(function.behind, TreesFunction):
+            raise ValueError("the steps before decision trees would be rounded to float32; export the trees alone.")
+        return GRAPHS[FORMS.name_of(type(function.behind))]()
+
+    def outputs(self, function: PreparedFunction, rows: Symbol, codes_only: bool) -> Outputs:
+        """Those of the function behind."""
+        x = rows.astype(np.float64)
+        for step in function.steps:
+            x = (x @ step.weights if step.weights.ndim == 2 else x * step.weights) + step.offset
+            if step.norm != "none":
+                length = np.sqrt((x * x).sum()) if step.norm == "l2" else np.abs(x).sum()
+                x = x / rows.graph.node("Where", np.equal(length, 0.0), length.like(1.0), length)
+        return self._behind(function).outputs(function.behind, x, codes_only)
+
+    def doubtful(self, function: PreparedFunction, X: Floats) -> NDArray[np.bool_]:
+        """Those of the function behind."""
+        return self._behind(function).doubtful(function.behind, function.prepared(X)[:])
+
+    def slack(self, function: PreparedFunction) -> float:
+        """Of the function behind."""
+        return self._behind(function).slack(function.behind)
+
+    def probes(self, function: PreparedFunction, n_rows: int, generator: np.random.Generator) -> Floats:
+        """Raw rows that become nearly those of the function behind."""
+        x = self._behind(function).probes(function.behind, n_rows, generator).astype(np.float64)
+        for step in reversed(function.steps):
+            x = x - step.offset
+            x = (
+                x @ np.linalg.pinv(step.weights)
+                if step.weights.ndim == 2
+                else x / np.where(step.weights, step.weights, 1)
+            )
+        return np.asarray(x, np.float32)
 
 
 def _ensemble(function: TreesFunction) -> dict[str, Any]:

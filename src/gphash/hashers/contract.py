@@ -104,7 +104,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array of shape [n, d], or such a matrix of scipy.sparse
+        X : array of shape [n, d], such a matrix of scipy.sparse, or a table of Arrow's or a frame of polars
             Features. `GPHasher` reads them a block at a time: rows of float16 or int8, a mapped file and sparse rows
             are never copied as a whole. Other methods make float32 or float64 of them.
         y : labels [n], 0/1 tags [n, c], or Pairs

@@ -25,6 +25,7 @@ from gphash.data.blocks import ArrayTable, FolderTable, Table
 from gphash.evaluation import retrieval
 from gphash.execution.local import BlocksLostError, LocalExecutor
 from gphash.execution.spill import machine_memory
+from gphash.functions import prepared
 from gphash.functions.joined import JoinedFunction
 from gphash.functions.projections import LinearFunction
 from gphash.hashers import free_bits, validation
@@ -56,9 +57,9 @@ class GPHasher(Hasher):
     Parameters
     ----------
     n_free_bits : int
-        How many of the n_bits, the last ones, are learned without labels, from the features alone (`ITQ`). Rows of
-        classes that training has not seen are found better by them; seen classes
-        are found a little worse by distance. P(similar) leaves them out. At most as many as X has features.
+        How many of the n_bits, the last ones, are learned without labels, from the features alone (`ITQ`). By them,
+        classes that training has not seen are found better, and seen ones a little worse by distance. P(similar)
+        leaves them out. At most as many as X has features.
     codes : {"posterior", "sampled"}
         "posterior": functions learn to tell classes or tags apart, and bits are what their probabilities look like from
         directions that retrieve well. "sampled" is the paper: every bit has a function of its own, and codes
@@ -128,8 +129,6 @@ class GPHasher(Hasher):
         With tags: which columns of y, those that some row has, the columns of `predict_proba` are.
     traffic_ : dict
         After training on a cluster: what each worker has done; see `gphash.cluster.dask_executor.Traffic`. Not saved.
-    n_features_in_ : int
-        Width of the training rows.
 
     Examples
     --------
@@ -171,7 +170,7 @@ class GPHasher(Hasher):
     block_size: int = validation.whole(2048)
     memory_limit: float | str = validation.positive_or_auto("auto", 1, 1e18)
 
-    hash_function_: HashFunction | PosteriorFunction | JoinedFunction = field(init=False)
+    hash_function_: HashFunction | PosteriorFunction | JoinedFunction | prepared.PreparedFunction = field(init=False)
 
     def check_parameters(self) -> None:
         """Refuse bad parameters, without any rows; `fit` does so first."""
@@ -291,8 +290,7 @@ class GPHasher(Hasher):
     def bit_probabilities(self, X: ArrayLike) -> Floats:
         """P(bit = 1) for every bit of a row's true code, [n, n_bits].
 
-        Sampled codes have a 1 exactly where this is at least ½. Codes from the posterior are chosen to retrieve well,
-        and differ from the most probable bits here and there.
+        Sampled codes have a 1 exactly where this is at least ½; codes from the posterior, here and there, elsewhere.
         """
         check_is_fitted(self, "hash_function_")
         return self.hash_function_.probabilities(validation.rows(self, X, reset=False), self.n_jobs)
@@ -303,7 +301,7 @@ class GPHasher(Hasher):
         Of a few rows it is computed in float64, and else in float32, which changes it by some 1e-7.
         """
         self._classes()
-        function, rows = self._supervised, validation.rows(self, X, reset=False)
+        function, rows = self._supervised, prepared.rows(self.hash_function_, validation.rows(self, X, reset=False))
         if isinstance(function, PosteriorFunction) and len(rows) <= hashing.TILE:
             return function.believe(function.classifier.exact_means(rows[:]))
         return function.classes(rows, self.n_jobs)
@@ -329,13 +327,14 @@ class GPHasher(Hasher):
     def familiarity(self, X: ArrayLike) -> Floats:
         """How much rows resemble those of training, above 0 and up to 1, [n]; not for pairs and sampled codes.
 
-        It is the share of training rows (of up to 1,000) that are at least as far from the others and as unsure of
-        their classes. Of rows like these, at most 5 % have .05 or less, and of other kinds of things many more.
+        It is the share of up to 1,000 training rows that are at least as far from others and as unsure of their
+        classes. Of rows like these, at most 5 % have .05 or less, and of other kinds of things many more.
         """
         check_is_fitted(self, "hash_function_")
         if not isinstance(function := self._supervised, PosteriorFunction):
             raise ValueError("codes were sampled, or learned from pairs; fit labels or tags with codes='posterior'.")
-        return function.look(validation.rows(self, X, reset=False), self.n_jobs).familiarity
+        rows = prepared.rows(self.hash_function_, validation.rows(self, X, reset=False))
+        return function.look(rows, self.n_jobs).familiarity
 
     @property
     def trust_(self) -> Trust | None:
@@ -360,7 +359,7 @@ class GPHasher(Hasher):
     @property
     def _supervised(self) -> HashFunction | PosteriorFunction:
         """The part of the hash function that labels have taught."""
-        function = self.hash_function_
+        function = prepared.behind(self.hash_function_)
         return function.supervised if isinstance(function, JoinedFunction) else function
 
     def _classes(self) -> CodeReader:

@@ -15,7 +15,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
 from gphash import arrays
-from gphash.arrays import LARGEST, Floats, Rows, SparseRows
+from gphash.arrays import LARGEST, Floats, HeldRows, Rows
+from gphash.data import frames
 
 UNREAD = {"ensure_all_finite": False}  # `arrays.check_numbers` looks at them, a tile at a time
 
@@ -98,11 +99,11 @@ def seed(random_state: Any) -> int:
 def features(estimator: Any, X: ArrayLike, reset: bool) -> Floats:
     """Features as float32 or float64 [n, d]; `reset` is True in `fit`, where the number of columns is learned."""
     found = rows(estimator, X, reset)
-    return arrays.widened(found[:] if isinstance(found, SparseRows) else found)
+    return arrays.widened(found[:] if isinstance(found, HeldRows) else found)
 
 
 def rows(estimator: Any, X: ArrayLike, reset: bool) -> Rows:
-    """The same, but that short numbers, such as float16 and int8, keep their type, and sparse rows stay sparse."""
+    """The same, but that short numbers, such as float16, keep their type, and rows stay sparse or in chunks."""
     if X is None:
         raise ValueError(
             "X is None; give features [n, d]. A data set of pictures gets them from gphash.data.descriptors.described."
@@ -112,6 +113,12 @@ def rows(estimator: Any, X: ArrayLike, reset: bool) -> Rows:
         kept = arrays.sparse(validate_data(estimator, X, **checks, dtype=None, accept_sparse="csr", **UNREAD))
         arrays.check_numbers(kept)
         return kept
+    if frames.is_frame(X):
+        return _framed(estimator, X, reset)
+    if isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1 and len(X) and np.ndim(X[0]):
+        raise ValueError(
+            f"X is an array of objects, such as {type(X[0]).__name__}; give numbers [n, d]: numpy.stack(X)."
+        )
     if isinstance(X, np.ndarray) and arrays.is_short(X.dtype):
         short: NDArray[Any] = validate_data(estimator, X, **checks, dtype=None, **UNREAD)
         arrays.check_numbers(short)
@@ -122,3 +129,15 @@ def rows(estimator: Any, X: ArrayLike, reset: bool) -> Rows:
     checked: Floats = validate_data(estimator, X, **checks, dtype=types)
     arrays.check_range(checked)
     return checked
+
+
+def _framed(estimator: Any, X: Any, reset: bool) -> Rows:
+    """Rows of a table or a frame; names of its columns are those of features, if each is one."""
+    table = frames.table(X)
+    kept = frames.rows(table)
+    named = table if frames.has_columns(table) else kept
+    validate_data(estimator, named, reset=reset, skip_check_array=True)
+    if len(kept) < (least := 2 if reset else 1):
+        raise ValueError(f"X has {len(kept)} row(s); give at least {least}.")
+    arrays.check_numbers(kept)
+    return kept

@@ -107,6 +107,8 @@ def learn(
     classifier = HashFunction(machine.scaling, machine.kernel, machine.Z, column, found.bias)
     margins = posteriors.powers(logits, exclusive, power) @ directions + offset
     signs = np.where(margins >= 0, 1, -1).astype(np.int8)
+    places = words.in_order(signs[judged], alike[1])
+    directions, offset, signs = directions.take(places, 1), offset[places], signs.take(places, 1)
     # Of rows that directions were searched for, codes tell more than of others.
     fresh, often = np.arange(len(answers)) >= n, occurrence(signatures, whole)
 

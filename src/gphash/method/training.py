@@ -8,7 +8,7 @@ of the paper), they start on the sample too, and EP and Gibbs sampling alternate
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, TypeVar
@@ -151,11 +151,10 @@ def train(
     here, all_here = ArrayTable(central), np.arange(len(central))
     apart = [here.select(all_here[rows]) for rows in row_blocks(len(central), settings.block_size)]
     prior = priors.build(chosen.kernel, chosen.Z, settings.power)
-    given = answers, settings.solver == "shared"
-    source = RowSource(table, supervision, executor, parts, apart, chosen.scaling, prior, *given)
+    coarse = settings.solver == "shared"
+    source = RowSource(table, supervision, executor, parts, apart, chosen.scaling, prior, answers, coarse)
     fits = len(parts.order) * len(chosen.Z) * 4 <= settings.memory_limit
-    storage: AbstractContextManager[Spill | None] = nullcontext() if fits else Spill()
-    with storage as spill:
+    with nullcontext() if fits else Spill() as spill:
         width = settings.n_bits if answers is None else answers.shape[1]
         pair_table = gibbs.pair_table(width, settings.similarity_scale, chosen.pair_weight)
         problem = persist(lambda: source.problem(pair_table, settings.seed, spill))
@@ -173,12 +172,12 @@ def train(
 
         state, outcome = _sweep(source, problem, state, start, settings, note, codes)
         clock.lap("sweeps")
+    means = (state.mean, state.factor) if isinstance(outcome, Drawn) else (outcome.mean, None)
+    machine = priors.hash_function(chosen.scaling, prior, *means)
     if isinstance(outcome, Drawn):
-        machine = priors.hash_function(chosen.scaling, prior, state.mean, state.factor)
         reading = _reading(outcome.left_out, supervision, settings, parts)
         ended: Ended = replace(machine, reading=reading), outcome.counts, partial(source.codes, state.latents), None
     else:
-        machine = priors.hash_function(chosen.scaling, prior, outcome.mean, None)
         ended = persist(partial(_read, outcome.left_out, machine, table, supervision, settings, parts, executor))
     function, tally, trained_codes, resized = ended
     clock.lap("hash function")
