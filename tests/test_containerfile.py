@@ -1,4 +1,4 @@
-"""What the Containerfile says of the service; `python -m tests.containerfile` runs its steps, and so does the release's check."""
+"""What the Containerfile says of the service. `python -m tests.containerfile` runs its steps; make check-release does, too."""
 
 import inspect
 import re
