@@ -1,7 +1,7 @@
-"""Whether what would be released works where nothing but Python is: `make check-release`, or QUICK=1 for its quick part.
+"""Whether what would be released works in fresh environments: `make check-release`, or QUICK=1 for its quick part.
 
-Everything happens in build/release, which is made anew; packages come from uv's cache, or are downloaded once. A stage's
-output is in build/release/logs.
+Everything happens in build/release, which is made anew, with tools in build/tools. Packages come from uv's cache, or
+are downloaded once. A stage's output is in build/release/logs.
 """
 
 import os
@@ -18,7 +18,7 @@ from pathlib import Path
 
 SOURCE = Path(__file__).absolute().parent.parent
 WORK = SOURCE / "build" / "release"
-LOGS, DIST, TOOLS = WORK / "logs", WORK / "dist", WORK / "tools" / "bin"
+LOGS, DIST, TOOLS = WORK / "logs", WORK / "dist", SOURCE / "build" / "tools" / "bin"
 CI = SOURCE / ".ci"
 PROJECT = tomllib.loads((SOURCE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = [name for name in PROJECT["optional-dependencies"] if name not in ("test", "dev")]
@@ -108,9 +108,9 @@ def completion(stage: Stage) -> None:
         set -eu
         eval "$(gphash --show-completion)"
         complete -p gphash
-        COMP_WORDS=(gphash dedu); COMP_CWORD=1; _gphash_completion
+        COMP_WORDS=(gphash dedu); COMP_CWORD=1; _gphash_completion gphash
         [[ "${COMPREPLY[*]}" == dedupe ]]
-        COMP_WORDS=(gphash dedupe --min-cos); COMP_CWORD=2; _gphash_completion
+        COMP_WORDS=(gphash dedupe --min-cos); COMP_CWORD=2; _gphash_completion gphash
         [[ "${COMPREPLY[*]}" == --min-cosine ]]
     """
     programs = WORK / "plain" / "venv" / "bin"
@@ -172,7 +172,8 @@ def report(name: str, work: Callable[[Stage], None]) -> bool:
     return not fault
 
 
-def prepare(stage: Stage) -> None:
+def tools(stage: Stage) -> None:
+    """What builds and installs; the only environment that is used again."""
     subprocess.run([sys.executable, "-m", "venv", TOOLS.parent], check=True)
     stage.run(TOOLS / "python", "-m", "pip", "install", "--quiet", "build", "twine", "uv")
 
@@ -183,7 +184,7 @@ def main(quick: bool) -> int:
     LOGS.mkdir(parents=True)
     # Others need what these make.
     results = []
-    for name, work in (("tools", prepare), ("build", build), ("twine", twine), ("plain", plain)):
+    for name, work in (("tools", tools), ("build", build), ("twine", twine), ("plain", plain)):
         results.append(report(name, work))
         if not results[-1]:
             break

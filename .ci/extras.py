@@ -1,6 +1,6 @@
-"""For every extra, the one thing that it is for: `python .ci/extras.py NAME`, in a folder with digits.gph and digits.gphash.
+"""For every extra, the one thing that it is for: `python .ci/extras.py NAME`, with the gphash that is installed.
 
-`none` makes these two, with nothing but the package itself. Runs against an installed gphash.
+`none` makes digits.gph and digits.gphash with nothing but the package itself; the others need them in their folder.
 """
 
 import hashlib
@@ -129,8 +129,9 @@ def onnx() -> None:
 
 
 def serve() -> None:
-    from gphash.server.service import create_app
     from uvicorn import Config, Server
+
+    from gphash.server.service import create_app
 
     server = Server(Config(create_app("digits.gphash"), port=0, log_config=None, ws="none"))
     thread = threading.Thread(target=server.run, daemon=True)

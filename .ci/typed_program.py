@@ -3,9 +3,10 @@
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
+
 from gphash import Collection, GPHasher, HammingIndex, load
 from gphash.version import __version__
-from numpy.typing import NDArray
 
 
 def learn(X: NDArray[np.float64], y: NDArray[np.int64], folder: Path) -> NDArray[np.uint8]:

@@ -1,4 +1,4 @@
-"""What the Containerfile says of the service. `python -m tests.containerfile` runs its steps; make check-release does, too."""
+"""What the Containerfile says of the service; `python -m tests.containerfile` runs its steps."""
 
 import inspect
 import re
