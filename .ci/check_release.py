@@ -5,6 +5,7 @@ are downloaded once. A stage's output is in build/release/logs.
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -77,8 +78,11 @@ def build(stage: Stage) -> None:
     version = path.name.split("-")[1]
     with zipfile.ZipFile(path) as archive:
         names = archive.namelist()
+        told = archive.read(f"gphash-{version}.dist-info/METADATA").decode()
     strange = [name for name in names if not name.startswith(("gphash/", f"gphash-{version}.dist-info/"))]
     assert not strange, f"the wheel holds {strange}"
+    relative = re.findall(r"\]\((?!\w+://|#)([^)]+)\)", told)
+    assert not relative, f"on an index page, these lead nowhere: {relative}"
     assert "gphash/py.typed" in names, "the wheel has no gphash/py.typed"
     (path,) = DIST.glob("*.tar.gz")
     with tarfile.open(path) as archive:

@@ -1,4 +1,4 @@
-"""A program of somebody who uses gphash and checks it with mypy --strict; it is checked and run, never shipped."""
+"""A program of somebody who uses gphash and checks it with mypy --strict; it is only checked."""
 
 from pathlib import Path
 
