@@ -33,8 +33,9 @@ WITH_OLDEST = (
 )
 PLACEHOLDER = "https://example.org/"
 
-# Compare with a fresh shell: nothing of this environment, and no more threads than two stages have cores.
-ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+# As in a fresh shell, and no more threads than two stages have cores.
+FOREIGN = ("GPHASH_DATA", "PYTHONPATH", "VIRTUAL_ENV")
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in FOREIGN}
 ENVIRONMENT |= {"OPENBLAS_NUM_THREADS": "1", "NO_COLOR": "1", "COLUMNS": "120"}
 
 
@@ -50,7 +51,9 @@ class Stage:
         with open(self.log, "a", encoding="utf-8") as log:
             log.write(f"$ {' '.join(map(str, command))}\n")
             log.flush()
-            how = {"cwd": cwd or self.folder, "env": ENVIRONMENT | more, "stdin": subprocess.DEVNULL}
+            # Two versions of numba would take turns in replacing what the other has compiled.
+            environment = ENVIRONMENT | {"NUMBA_CACHE_DIR": str(self.folder / "compiled")} | more
+            how = {"cwd": cwd or self.folder, "env": environment, "stdin": subprocess.DEVNULL}
             subprocess.run([str(word) for word in command], check=True, stdout=log, stderr=subprocess.STDOUT, **how)
 
     def environment(self, *packages: str | Path, python: str = sys.executable) -> Path:
