@@ -117,9 +117,11 @@ def cluster() -> None:
 def zarr() -> None:
     import zarr as chunks
 
+    from gphash.data.blocks import open_folder
+
     X = np.arange(12, dtype=np.float32).reshape(6, 2)
     chunks.create_array("array", data=X, chunks=(4, 2))
-    assert (sources.read("array").X.select(np.arange(6)).read() == X).all()
+    assert (open_folder("array").select(np.arange(6)).read() == X).all()
 
 
 def onnx() -> None:
