@@ -26,11 +26,29 @@ EXTRAS = [name for name in PROJECT["optional-dependencies"] if name not in ("tes
 OLDEST = PROJECT["requires-python"].removeprefix(">=")
 # Of every part that leans on another package, what is quick; with a cluster, as no quick test has one.
 WITH_OLDEST = (
-    *("tests/codes", "tests/hashers/test_contract.py", "tests/hashers/test_gp.py", "tests/functions"),
-    *("tests/data", "tests/index", "tests/collection/test_search.py", "tests/collection/test_tables.py"),
-    *("tests/cli/test_digits.py", "tests/cli/test_pictures.py", "tests/server/test_routes.py"),
+    *(
+        "tests/data/test_blocks.py",
+        "tests/data/test_tables.py",
+        "tests/data/test_pictures.py",
+        "tests/data/descriptors",
+    ),
+    *(
+        "tests/functions",
+        "tests/hashers/test_contract.py",
+        "tests/collection/test_search.py",
+        "tests/index/test_engines.py",
+    ),
+    *("tests/cli/test_errors.py", "tests/cli/test_wording.py", "tests/server/test_routes.py"),
     *("tests/evaluation/test_plots.py", "tests/test_compiled.py"),
 )
+# All quick tests take as long as `make test`, which continuous integration runs anyway. What a source distribution may
+# lack is files, so these are the tests that read files of the repository, and one of every layer.
+OF_SDIST = (
+    *("tests/test_architecture.py", "tests/test_readme.py", "tests/test_scripts.py", "tests/test_containerfile.py"),
+    *("tests/test_compiled_sources.py", "tests/test_extension.py", "tests/codes", "tests/hashers/test_gp.py"),
+    *("tests/collection/test_search.py", "tests/cli/test_digits.py", "tests/server/test_routes.py", "tests/paper"),
+)
+TESTS = ("-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not slow")
 PLACEHOLDER = "https://example.org/"
 
 # As in a fresh shell, and no more threads than two stages have cores.
@@ -151,16 +169,15 @@ def oldest(stage: Stage) -> None:
     stage.run(TOOLS / "uv", "pip", "compile", "--quiet", *lowest, SOURCE / "pyproject.toml", "--output-file", pins)
     programs = stage.environment("--requirement", pins, python=OLDEST)
     stage.run(TOOLS / "uv", "pip", "install", "--python", programs / "python", "--no-deps", wheel())
-    tests = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist")
-    stage.run(programs / "python", *tests, "-m", "not slow", *WITH_OLDEST, cwd=unpacked())
+    stage.run(programs / "python", *TESTS, *WITH_OLDEST, cwd=unpacked())
     shutil.copy(WORK / "plain" / "digits.gph", stage.folder)
     stage.run(programs / "python", CI / "extras.py", "cluster")
 
 
 def sdist(stage: Stage) -> None:
-    """The quick tests of the source distribution, against what is built from it."""
+    """Quick tests of the source distribution, from itself and against what is built from it."""
     programs = stage.environment(f"{unpacked()}[test]")
-    stage.run(programs / "python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow", cwd=unpacked())
+    stage.run(programs / "python", *TESTS, *OF_SDIST, cwd=unpacked())
 
 
 def report(name: str, work: Callable[[Stage], None]) -> bool:
