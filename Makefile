@@ -11,11 +11,11 @@ PYTEST := $(BIN)/python -m pytest --numprocesses 2
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint types clean
+.PHONY: help demo test test-all lint types check-release clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.ready-demo ## install the package, run examples/demo.py and make a collection to look at
 	$(BIN)/python examples/demo.py
@@ -33,6 +33,9 @@ lint: $(VENV)/.ready-dev ## check rules and format
 
 types: $(VENV)/.ready-dev ## check the types
 	$(BIN)/mypy --strict src
+
+check-release: ## build what would be released and try it in fresh environments; QUICK=1 for the quick part
+	$(PYTHON) .ci/check_release.py $(if $(QUICK),--quick)
 
 clean: ## remove the environment and all caches
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -12,10 +12,21 @@ from numba import njit
 from numba.core import event
 from numba.extending import intrinsic
 
-jit: Any = partial(njit, nogil=True, cache=True)
-"""Decorator of a compiled function: without the interpreter's lock, and kept on disk."""
-
 log = logging.getLogger(__name__)
+
+
+def jit(function: Any = None, /, **options: Any) -> Any:
+    """Decorator of a compiled function: without the interpreter's lock, and kept on disk.
+
+    Where nothing may be written, neither beside the module nor in the user's cache, every process compiles for itself:
+    numba would refuse instead, and a service that may write nothing could not start.
+    """
+    if function is None:
+        return partial(jit, **options)
+    try:
+        return njit(nogil=True, cache=True, **options)(function)
+    except RuntimeError:
+        return njit(nogil=True, **options)(function)
 
 
 class CompilationNotice(event.Listener):
