@@ -39,7 +39,7 @@ types: $(VENV)/.ready-dev ## check the types
 	$(BIN)/mypy --strict src
 
 clean: ## remove the environment and all caches
-	rm -rf $(VENV) build dist docs/gallery docs/reference/api docs/sg_execution_times.rst .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist docs/gallery docs/reference/api .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests examples benchmarks -name __pycache__ -exec rm -rf {} +
 
 # The stamp is written last, so an interrupted set-up is taken up again. An environment that cannot run pip, or whose

@@ -25,6 +25,7 @@ extensions = [
     "from_the_program",
     "mathml",
     "outside",
+    "whole",
 ]
 exclude_patterns = ["_extensions", "gallery/**/*.ipynb", "gallery/**/*.py", "gallery/**/*.md5", "gallery/**/*.json"]
 exclude_patterns += ["gallery/**/*.zip", "gallery/**/*.codeobj*"]
@@ -38,6 +39,7 @@ myst_heading_anchors = 4
 default_role = "py:obj"
 nitpicky = True
 nitpick_ignore_regex = [(r"py:.*", r"(?!gphash\.).*"), (r"py:(class|data|func|meth|attr)", r"gphash\..*")]
+nitpick_ignore = [("py:obj", "gphash.registry.T"), ("py:obj", "gphash.data.known.data_sets")]
 autosummary_generate = True
 # Extras that the reference can do without.
 autodoc_mock_imports = ["cv2", "dask", "distributed", "onnx", "onnxruntime", "tokenizers", "zarr"]
@@ -52,12 +54,13 @@ numpydoc_xref_param_type = False
 sphinx_gallery_conf = {
     "examples_dirs": str(HERE.parent / "examples" / "gallery"),
     "gallery_dirs": "gallery",
-    "filename_pattern": r"NOTHING",
+    "filename_pattern": r"\.py$",
     "within_subsection_order": "FileNameSortKey",
     "abort_on_example_error": True,
     "download_all_examples": False,
     "show_memory": False,
     "show_signature": False,
+    "write_computation_times": False,
     "min_reported_time": 1000,
     "remove_config_comments": True,
     "image_scrapers": ("matplotlib", "drawn"),

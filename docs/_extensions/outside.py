@@ -1,24 +1,31 @@
-"""Links to files of the repository that are no pages: the site has them as files to download."""
+"""Links that are made for the repository, changed for the site: to pages where there are some, else to files."""
 
 import re
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
-# Documents at the root that are pages here.
-PAGES = {"ARCHITECTURE.md": "architecture.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
+DOCS = Path(__file__).parents[1]
+ROOT = DOCS.parent
+GALLERY = ROOT / "examples" / "gallery"
+ROOT_PAGES = {"ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md"}  # pages of the site that include these
 
 
 def mend(app, name, source):
-    """Rewrite links, which are made for the repository, for the site."""
+    """Rewrite the links of a page that leave the folder of the documents."""
+    folder = (DOCS / name).parent
 
     def link(found):
         text, target = found.groups()
         path, _, anchor = target.partition("#")
-        if path in PAGES:
-            return f"[{text}]({PAGES[path]}{'#' + anchor if anchor else ''})"
-        return f"`{text}`" if (ROOT / path).is_dir() or path.endswith(".md") else found[0]
+        file = (folder / path).resolve()
+        if file.is_relative_to(DOCS):
+            return found[0]
+        if file.is_relative_to(GALLERY):
+            return f"[{text}](/gallery/{'index' if file == GALLERY else file.stem})"
+        if file.name in ROOT_PAGES:
+            return f"[{text}](/{file.name.lower()}{'#' + anchor if anchor else ''})"
+        return f"`{text}`" if file.is_dir() or file.suffix == ".md" else found[0]  # nothing that a browser would show
 
-    source[0] = re.sub(r"(?<!!)\[([^\]]+)\]\(\.\./([^)\s]+)\)", link, source[0])
+    source[0] = re.sub(r"(?<!!)\[([^\]]+)\]\((\.\./[^)\s]+)\)", link, source[0])
 
 
 def setup(app):

@@ -2,8 +2,8 @@
 Sixteen bits for a digit
 ========================
 
-The shortest way from rows to codes: fit, encode, and look at the bits. Each bit is shaded by its probability, so that you
-see how sure the model is of it.
+The shortest way from rows to codes: fit, encode, and look at the bits. Each bit is shaded by its probability, so that
+you see how sure the model is of it.
 """
 
 import matplotlib.pyplot as plt

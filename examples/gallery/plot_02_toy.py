@@ -13,7 +13,7 @@ words, share = illustrations.toy_words(trained, y)
 print(f"codes of the four classes: {', '.join(words)}; {share:.1%} of {len(X)} points have the code of their class")
 
 # %%
-# From left to right: the points, the thirty that were drawn as inducing points, and the probability of each bit. The dashed
-# line is where a bit changes.
+# From left to right: the points, the thirty that were drawn as inducing points, and the probability of each bit. The
+# dashed line is where a bit changes.
 
 figure = illustrations.toy(X, y, trained)

@@ -2,8 +2,8 @@
 Texts, and sparse rows
 ======================
 
-Codes of texts from TF-IDF, a sparse matrix. Nothing is made dense but a few rows at a time. With an encoder in the ONNX
-format, embeddings take the place of TF-IDF, and all the rest stays.
+Codes of texts from TF-IDF, a sparse matrix. Nothing is made dense but a few rows at a time. With an encoder in the
+ONNX format, embeddings take the place of TF-IDF, and all the rest stays.
 """
 
 import tempfile
@@ -15,22 +15,24 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from gphash import Collection, GPHasher
 
 # %%
-# Complaints are made of words that a department often hears, and of words that all of them hear.
+# Complaints are made of words that a department often hears, of words that others hear, and of words that all of them
+# hear. Some cannot be told apart.
 
 HEARD = {
-    "delivery": "parcel courier late doorstep tracking lost depot van signature address missed driver".split(),
-    "quality": "broken scratched cracked faulty loose seam colour faded stain smell cheap wobbly".split(),
-    "billing": "invoice charged twice refund card payment voucher overpaid account receipt tax bank".split(),
-    "website": "login password page crashed button search basket error slow app reset screen".split(),
+    "delivery": "parcel courier late doorstep tracking lost depot van signature address missed driver",
+    "quality": "broken scratched cracked faulty loose seam colour faded stain smell cheap wobbly",
+    "billing": "invoice charged twice refund card payment voucher overpaid account receipt tax bank",
+    "website": "login password page crashed button search basket error slow app reset screen",
 }
-ALL = "the my order was please help again today very still cannot i have and it you".split()
+HEARD = {name: words.split() for name, words in HEARD.items()}
+OTHERS = [word for words in HEARD.values() for word in words]
+ALL = ["the", "my", "order", "was", "please", "help", "again", "today", "very", "still", "cannot", "i", "have", "it"]
 
 
 def complain(department, rng):
-    return " ".join(rng.permutation([*rng.choice(HEARD[department], 3), *rng.choice(ALL, 6), *rng.choice(OTHERS, 1)]))
+    return " ".join(rng.permutation([*rng.choice(HEARD[department], 2), *rng.choice(ALL, 5), *rng.choice(OTHERS, 2)]))
 
 
-OTHERS = [word for words in HEARD.values() for word in words]
 rng = np.random.default_rng(0)
 departments = rng.choice([*HEARD], 1200)
 texts = [complain(department, rng) for department in departments]

@@ -26,8 +26,8 @@ print(f"mean average precision among rows never seen: {hasher.score(X_new, tags_
 print("P(even), P(multiple of three), P(prime) of a new", y_new[0], hasher.predict_proba(X_new[:1]).round(2)[0])
 
 # %%
-# Left, the mean Hamming distance between digits: 1 has no tag at all, and is like no other. Right, the number of tags that two
-# digits share. Dark is similar in both.
+# Left, the mean Hamming distance between digits: 1 has no tag at all, and is like no other. Right, the number of tags
+# that two digits share. Dark is similar in both.
 
 apart = distance.pairwise(hasher.encode(X_new), hasher.encode(X_new))
 mean = np.array([[apart[np.ix_(y_new == a, y_new == b)].mean() for b in range(10)] for a in range(10)])

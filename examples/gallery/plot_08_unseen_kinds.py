@@ -2,8 +2,8 @@
 Is there anything similar at all?
 =================================
 
-A search always finds something nearest, even if nothing is similar. ``familiarity`` says how much a query resembles what the
-model was taught: it is the share of training rows that are at least as strange.
+A search always finds something nearest, even if nothing is similar. ``familiarity`` says how much a query resembles
+what the model was taught: it is the share of training rows that are at least as strange.
 """
 
 import matplotlib.pyplot as plt
@@ -31,8 +31,8 @@ for name, rows in KINDS.items():
     print(f"{name:20} strange, with a familiarity of .05 or less: {np.mean(hasher.familiarity(rows) <= 0.05):4.0%}")
 
 # %%
-# Of rows like the training rows, about one in twenty has a familiarity of .05 or less. Of the others, most have.
-# A search in a collection uses it to say that nothing is similar.
+# Of rows like the training rows, about one in twenty has a familiarity of .05 or less. Of the others, most have. A
+# search in a collection uses it to say that nothing is similar.
 
 figure, axes = plt.subplots(1, 4, figsize=(8.4, 2.5), sharey=True, layout="constrained")
 for axis, (name, rows) in zip(axes, KINDS.items(), strict=True):

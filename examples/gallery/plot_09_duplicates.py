@@ -2,8 +2,8 @@
 Near-duplicates
 ===============
 
-Codes find all pairs that may be duplicates, and vectors confirm them. Nothing is known of classes, and nothing needs to be: ITQ
-keeps near what is near.
+Codes find all pairs that may be duplicates, and vectors confirm them. Nothing is known of classes, and nothing needs
+to be: ITQ keeps near what is near.
 """
 
 import tempfile
@@ -35,7 +35,8 @@ for radius in radii:
     found.append(len(pairs & planted) / len(planted))
 
 # %%
-# A larger radius finds all planted pairs, and many others by their codes alone. Cosines leave out what is no duplicate.
+# A larger radius finds all planted pairs, and many others by their codes alone. Cosines leave out what is no
+# duplicate.
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(7.6, 3), layout="constrained")
 left.plot(radii, found, "o-", color="#0072B2")

@@ -2,8 +2,8 @@
 A probability that means something
 ==================================
 
-Every hit has the probability that it is similar. If probabilities are good, nine in ten hits with .9 are similar. On new rows we can
-count.
+Every hit has the probability that it is similar. If probabilities are good, nine in ten hits with .9 are similar. On
+new rows we can count.
 """
 
 import matplotlib.pyplot as plt

@@ -2,8 +2,8 @@
 Comparing methods
 =================
 
-All methods keep one contract: ``fit``, ``encode``, ``score``. So they can be compared in a loop. These are rows that none of them has
-seen, each searched for among the others.
+All methods keep one contract: ``fit``, ``encode``, ``score``. So they can be compared in a loop. These are rows that
+none of them has seen, each searched for among the others.
 """
 
 import matplotlib.pyplot as plt
@@ -22,18 +22,16 @@ METHODS = {
     "LSH, no labels": lambda bits: LSH(bits, random_state=0),
 }
 LENGTHS = [4, 8, 16, 32]
-scores = {
-    name: [make(bits).fit(X, y).score(X_new, y_new) for bits in LENGTHS] for name, make in METHODS.items()
-}
+scores = {name: [make(bits).fit(X, y).score(X_new, y_new) for bits in LENGTHS] for name, make in METHODS.items()}
 
 # %%
-# Digits are easy, and fixed Hadamard words are as good here as anything: look at :doc:`/figures` for data on which they are not.
-# One seed of one small data set proves little; ``gphash compare`` does it with several.
+# Digits are easy, and fixed Hadamard words are as good here as anything: look at :doc:`/figures` for data on which
+# they are not. One seed of one small data set proves little; ``gphash compare`` does it with several.
 
-figure, axis = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
+figure, axis = plt.subplots(figsize=(7.4, 3.6), layout="constrained")
 for (name, values), marker in zip(scores.items(), "os^Dv", strict=True):
     axis.plot(LENGTHS, values, marker=marker, label=name)
 axis.set_xscale("log", base=2)
 axis.set(xlabel="bits", ylabel="mean average precision", xticks=LENGTHS, xticklabels=LENGTHS, ylim=(0, 1.02))
-axis.legend(frameon=False, loc="lower right")
+axis.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
 plt.show()

@@ -2,8 +2,8 @@
 How many bits?
 ==============
 
-One training gives codes of all lengths, and rows held out tell which length to take: the shortest that is nearly as good as any.
-``gphash suggest`` does the same on the command line.
+One training gives codes of all lengths, and rows held out tell which length to take: the shortest that is nearly as
+good as any. ``gphash suggest`` does the same on the command line.
 """
 
 from sklearn.datasets import load_digits

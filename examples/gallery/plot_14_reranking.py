@@ -2,8 +2,8 @@
 Candidates by codes, order by vectors
 =====================================
 
-Codes of two bytes find candidates. If the collection keeps the vectors too, these put the nearest first. More candidates cost more
-time and find more of the rows that are nearest by cosine.
+Codes of two bytes find candidates. If the collection keeps the vectors too, these put the nearest first. More
+candidates cost more time and find more of the rows that are nearest by cosine.
 """
 
 import tempfile
@@ -26,16 +26,19 @@ def unit(rows):
 nearest = np.argsort(-(unit(asked) @ unit(X).T), axis=1)[:, :10]  # by cosine, in floats
 
 COUNTS = [10, 20, 50, 100, 200, 400]
-with tempfile.TemporaryDirectory() as folder:
-    with Collection.create(f"{folder}/digits.gphash", hasher, X, vectors="float16") as digits:
-        shares = []
-        for count in COUNTS:
-            found = digits.search(asked, k=10, rerank=count)
-            hits = [len({hit.key for hit in row} & set(true)) for row, true in zip(found, nearest.tolist(), strict=True)]
-            shares.append(np.mean(hits) / 10)
+with (
+    tempfile.TemporaryDirectory() as folder,
+    Collection.create(f"{folder}/digits.gphash", hasher, X, vectors="float16") as digits,
+):
+    shares = []
+    for count in COUNTS:
+        found = digits.search(asked, k=10, rerank=count)
+        hits = [len({hit.key for hit in row} & set(true)) for row, true in zip(found, nearest.tolist(), strict=True)]
+        shares.append(np.mean(hits) / 10)
 
 # %%
-# Rows of a digit share few codes, so ten candidates are any ten of that digit. A hundred and fifty are nearly all of them.
+# Rows of a digit share few codes, so ten candidates are any ten of that digit. A hundred and fifty are nearly all of
+# them.
 
 figure, axis = plt.subplots(figsize=(6.2, 3.2), layout="constrained")
 axis.plot(COUNTS, shares, "o-", color="#0072B2")
