@@ -11,7 +11,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses 2
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint types check-release clean
+.PHONY: help demo docs test test-all lint types check-release clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -20,6 +20,10 @@ help: ## list the targets
 demo: $(VENV)/.ready-demo ## install the package, run examples/demo.py and make a collection to look at
 	$(BIN)/python examples/demo.py
 	$(BIN)/gphash demo
+
+docs: $(VENV)/.ready-docs ## build the site into build/site, which opens from disk
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet --doctree-dir build/doctrees docs build/site
+	@echo "open build/site/index.html"
 
 test: $(VENV)/.ready-test ## run the tests that every change needs
 	$(PYTEST) -m 'not slow'
@@ -38,7 +42,7 @@ check-release: ## build what would be released and try it in fresh environments;
 	$(PYTHON) .ci/check_release.py $(if $(QUICK),--quick)
 
 clean: ## remove the environment and all caches
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist docs/gallery docs/reference/api .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests examples benchmarks -name __pycache__ -exec rm -rf {} +
 
 # The stamp is written last, so an interrupted set-up is taken up again. An environment that cannot run pip, or whose

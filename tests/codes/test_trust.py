@@ -49,6 +49,14 @@ def test_what_is_far_and_unsure_is_strange():
     assert not one.nothing(None, 0.9)
 
 
+def test_what_is_probably_similar_is_not_nothing():
+    """On easy data the first hits of the trial all have a probability of 1, and .99 is less than that."""
+    easy = learned(np.random.default_rng(1))._replace(least_probability=np.array([1.0]))
+    assert not easy.nothing(0.9, 0.99)
+    assert not easy.nothing(None, 0.5)
+    assert easy.nothing(0.9, 0.49)
+
+
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=50), st.floats(0, 1), st.floats(0, 1), st.floats(0, 1))
 def test_the_nearer_and_the_surer_the_more_familiar(values, near, sure, more):
     one = Trust(*trust.learn(np.array(values), np.array(values[::-1])), *(np.ones(len(LEVELS)),) * 2, np.zeros(1))

@@ -24,6 +24,8 @@ REFERENCES = 1000  # rows that stand for all of training, at most
 WRONG = 0.05
 """How often "nothing similar" may be said of queries that are like the training rows."""
 
+PROBABLE = 0.5
+
 ARRAYS = {
     **dict.fromkeys(("nearness", "sureness", "surprise"), Array("<f8", ("references",))),
     **dict.fromkeys(("precision_cuts", "recall_cuts"), Array("<f8", (len(LEVELS),), 0.0, NEVER)),
@@ -56,9 +58,13 @@ class Trust(NamedTuple):
         return float((self.precision_cuts if kind == "precision" else self.recall_cuts)[place])
 
     def nothing(self, familiarity: float | None, first: float | None) -> bool:
-        """Whether to say that nothing is similar: the query is too strange, or the first hit too improbable."""
+        """Whether to say that nothing is similar: the query is too strange, or the first hit too improbable.
+
+        A hit that is more probably similar than not is never too improbable. On easy data nearly all first hits of the
+        trial have a probability of 1, and .99 would be called unusual.
+        """
         strange = familiarity is not None and familiarity <= WRONG / 2
-        return bool(strange or first is None or first < self.least_probability[0])
+        return bool(strange or first is None or first < min(self.least_probability[0], PROBABLE))
 
 
 def surprise(

@@ -78,9 +78,9 @@ class Hits(list[Hit]):
 
     nothing_similar
         Whether nothing here is similar: the query resembles nothing that the model was trained on, or even the most
-        probable item is less probable than such items usually are. Of queries like the training rows, in a collection
-        like them, and ranked by P(similar) without a condition, that is said wrongly of at most 5 %. None if the model
-        cannot tell.
+        probable item is less probable than ½, and than such items usually are. Of queries like the training rows, in a
+        collection like them, and ranked by P(similar) without a condition, that is said wrongly of at most 5 %. None if
+        the model cannot tell.
     complete
         Whether the list ends where a promise says; False if it ends sooner, as k items were found.
     """
