@@ -197,7 +197,7 @@ def test_what_is_no_condition_is_refused(shop, where, message):
 
 
 def test_the_functions_are_those_of_the_documentation():
-    text = (Path(__file__).parents[2] / "docs" / "python.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "collections.md").read_text()
     named = re.search(r"the functions (.*?)\.", text, re.DOTALL)[1]
     assert set(re.findall(r"`(\w+)`", named)) == set(conditions.FUNCTIONS)
 

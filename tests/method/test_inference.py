@@ -392,3 +392,28 @@ class TestLeastSquares:
         weighed = 0.3 * np.minimum(weights, 1.0)[:, None] * Phi
         expected = np.linalg.solve(np.eye(Phi.shape[1]) + weighed.T @ Phi, weighed.T @ Y)
         np.testing.assert_allclose(Phi @ mean, Phi @ expected, atol=5e-3)
+
+
+class TestAnswers:
+    @pytest.mark.parametrize(("tagged", "times"), [(False, 2), (True, 1)])
+    def test_classes_are_answered_twice_and_tags_once_each_in_its_column(self, monkeypatch, tagged, times):
+        X, y = digits()
+        told = similarity.from_tags(np.eye(10, dtype=int)[y[:600]]) if tagged else similarity.from_labels(y[:600])
+        seen = []
+        whole = training._answered
+
+        def spy(source, problem, state):
+            found = whole(source, problem, state)
+            asked = training._asked(source.partition)
+            Phi = np.concatenate([problem.rows[number].Phi for number in asked])
+            seen.append((Phi @ found.mean, found.left_out))
+            return found
+
+        monkeypatch.setattr(training, "_answered", spy)
+        training.train(ArrayTable(X[:600]), told, Settings(8, n_inducing=100, block_size=200), SerialExecutor())
+        ((fitted, left_out),) = seen
+        assert fitted.shape == left_out.shape == (600, times * 10)
+        for own, other in zip(fitted.T, left_out.T, strict=True):
+            assert np.corrcoef(own, other)[0, 1] > 0.9
+        if not tagged:
+            assert ((left_out[:, 10:].argmax(axis=1) == y[:600]).mean()) > 0.9

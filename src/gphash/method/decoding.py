@@ -1,8 +1,8 @@
 """From Gaussian processes that tell classes or tags apart to bits: questions, a read-out of answers, and words.
 
 Every latent function answers a question about a row: does it have this class, this tag? (With very many classes, the
-questions are about groups of them, by Hadamard words.) Leave-one-out means of the answers, which EP gives away, teach
-a logistic read-out to tell how probable every class is,
+questions are about groups of them, by Hadamard words.) Leave-one-out means of the answers, which EP and least squares
+give away, teach a logistic read-out to tell how probable every class is,
 
     P(c | x) = softmax(f(x) A + b),   for tags a logistic function each,
 
@@ -82,10 +82,14 @@ def learn(
     answers, signatures = answers[order], signatures[order]
     told, exclusive = truth(signatures, whole).astype(np.float64), signatures.exact
     weights, power = importance(signatures, whole), POWERS[exclusive]
-    n_own = answers.shape[1] // told.shape[1]
-    found, ridge = readout.fit(answers, told, exclusive, weights, n_own)
-    logits = answers @ found.weights + found.bias
     n = min(words.JUDGED, len(answers) // 2)
+    # Of rows that directions were searched for, codes tell more than of others. Every second of those is for the trial:
+    # it is tried on them what others have taught.
+    fresh = np.arange(len(answers)) >= n
+    held = fresh & (np.arange(len(answers)) % 2 == 1)
+    others, ridge = readout.fit(answers[~held], told[~held], exclusive, weights[~held])
+    found, _ = readout.fit(answers, told, exclusive, weights, ridge)
+    logits = answers @ found.weights + found.bias
     taught, judged = slice(0, n), slice(n, 2 * n)
     alike = [wanted(signatures[part]) for part in (taught, judged)]
 
@@ -109,17 +113,13 @@ def learn(
     signs = np.where(margins >= 0, 1, -1).astype(np.int8)
     places = words.in_order(signs[judged], alike[1])
     directions, offset, signs = directions.take(places, 1), offset[places], signs.take(places, 1)
-    # Of rows that directions were searched for, codes tell more than of others.
-    fresh, often = np.arange(len(answers)) >= n, occurrence(signatures, whole)
+    often = occurrence(signatures, whole)
 
     def reader(rows: NDArray[np.bool_]) -> Reading:
         return readout.fit(signs[rows].astype(np.float64), told[rows], exclusive, often[rows])[0].rounded()
 
     function = PosteriorFunction(classifier, exclusive, power, directions, offset, _shift(whole), reader(fresh))
-    # The trial: what others have taught is tried on every second of these rows.
-    held = fresh & (np.arange(len(answers)) % 2 == 1)
     teaching = fresh & ~held if (fresh & ~held).any() else fresh  # two rows are too few for a trial
-    others, _ = readout.fit(answers[~held], told[~held], exclusive, weights[~held], n_own, ridge)
     logits[held] = answers[held] @ others.weights + others.bias
     back, trial = np.argsort(order), CodeReader(*reader(teaching), exclusive)
     return Learned(function, signs[back], function.believe(logits)[back], held[back], trial)

@@ -1,6 +1,6 @@
 """Inference of Gaussian processes, and of codes with them: EP and Gibbs sampling in turn (section 3 of the paper).
 
-Answers to fixed questions are codes that are frozen from the start, and EP is alone. One sweep, over row blocks that
+Answers to fixed questions are codes that are frozen from the start, and EP is alone; least squares may follow. One sweep, over row blocks that
 each hold their rows of Phi, residual, supervision, codes and sites:
 
 1. refresh the shared factor, if the sites have moved since it was made;
@@ -235,7 +235,8 @@ def finish(problem: Problem, state: State, executor: Executor) -> State:
 def least_squares(problem: Problem, state: State, precision: float, executor: Executor) -> State:
     """The state of least squares with the same codes: as if they were values seen with noise of this precision.
 
-    A row that counts for many counts once: least squares would follow it too closely.
+    What inducing inputs leave open counts for nothing here. A row that counts for more than the mean counts like the
+    mean: least squares would follow it too closely.
     """
 
     def seen(block: RowBlock, latent: Latent) -> Latent:

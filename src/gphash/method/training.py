@@ -382,8 +382,8 @@ def _sweep(
 def _answered(source: RowSource, problem: Problem, state: State) -> Answers:
     """Answers to fixed questions.
 
-    Least squares errs elsewhere than EP does, and a read-out of both tells classes apart better than one of either. It
-    costs one more factor. The rare tags of many rows are no better for it.
+    Least squares errs elsewhere than EP does, and a read-out of both is never much worse than one of the better, and
+    often better than either. Tags lost by it.
     """
     asked, executor = _asked(source.partition), source.executor
     found = [(state.mean, inference.left_out_means(problem, state, asked, executor))]
