@@ -1,7 +1,7 @@
 """Inference of Gaussian processes, and of codes with them: EP and Gibbs sampling in turn (section 3 of the paper).
 
-Answers to fixed questions are codes that are frozen from the start, and EP is alone; least squares may follow. One sweep, over row blocks that
-each hold their rows of Phi, residual, supervision, codes and sites:
+Answers to fixed questions are codes that are frozen from the start, and EP is alone; least squares may follow. One
+sweep, over row blocks that each hold their rows of Phi, residual, supervision, codes and sites:
 
 1. refresh the shared factor, if the sites have moved since it was made;
 2. leave-one-out z-scores γ of every row and bit, from the posterior means;
