@@ -76,6 +76,7 @@ html_title = f"gphash {version}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_math_renderer = "mathml"
+html_sidebars = {page: [] for page in ("index", "start", "method", "figures", "questions")}  # they have no sub-pages
 html_copy_source = False
 html_show_sphinx = False
 html_theme_options = {
