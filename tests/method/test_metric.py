@@ -118,7 +118,7 @@ def test_training_looks_for_one_only_if_asked():
     assert without.scaling.metric is None
     assert with_one.scaling.metric is not None
     assert with_one.classifier.Z.shape[1] == with_one.scaling.metric.shape[1]
-    fresh, fresh_y = rows(400, seed=1)
+    fresh, fresh_y = rows(4000, seed=1)
     right = [(one.classes(fresh).argmax(axis=1) == fresh_y).mean() for one in (with_one, without)]
     assert right[0] > right[1]
 
