@@ -269,8 +269,7 @@ def test_writers_at_the_same_time(own, rows, connection):
 def test_a_killed_copy_leaves_nothing(home, place, connection):
     program = """
         import sys, time
-        from gphash import GPHasher
-from gphash.collection import copying
+        from gphash.collection import copying
         def tell(done, total):
             print("sent", flush=True)
             time.sleep(60)
