@@ -2,8 +2,8 @@
 Pieces of two photographs
 =========================
 
-Pictures become rows by a descriptor, here GIST, the layout of edges. Pieces of two photographs that come with scikit-
-learn are to be told apart by where they were cut from.
+Pictures become rows by a descriptor, here GIST, the layout of edges. Pieces of two photographs that come with
+scikit-learn are to be told apart by where they were cut from.
 """
 
 import matplotlib.pyplot as plt
