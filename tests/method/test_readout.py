@@ -65,7 +65,7 @@ class TestReadOut:
         X = np.where(generator.random((400, 4)) < 0.5, -1.0, 1.0)
         told = np.eye(3)[generator.integers(0, 3, 400)] if exclusive else (generator.random((400, 3)) < 0.3) * 1.0
         weights = generator.random(400)
-        grouped, means, _, total = readout._grouped(readout.Regression(X, told, exclusive, weights))
+        grouped, means, _, total, _ = readout._grouped(readout.Regression(X, told, exclusive, weights))
         assert len(grouped) == 16
         assert total.sum() == pytest.approx(weights.sum())
         logits = generator.normal(size=(4, 3))

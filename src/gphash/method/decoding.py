@@ -83,12 +83,12 @@ def learn(
     told, exclusive = truth(signatures, whole).astype(np.float64), signatures.exact
     weights, power = importance(signatures, whole), POWERS[exclusive]
     n = min(words.JUDGED, len(answers) // 2)
-    # Of rows that directions were searched for, codes tell more than of others. Every second of those is for the trial:
-    # it is tried on them what others have taught.
+    # Of rows that directions were searched for, codes tell more. Every second of the others tries what has been taught.
     fresh = np.arange(len(answers)) >= n
     held = fresh & (np.arange(len(answers)) % 2 == 1)
-    others, ridge = readout.fit(answers[~held], told[~held], exclusive, weights[~held])
-    found, _ = readout.fit(answers, told, exclusive, weights, ridge)
+    own = answers.shape[1] == told.shape[1]
+    others, ridge = readout.fit(answers[~held], told[~held], exclusive, weights[~held], own=own)
+    found, _ = readout.fit(answers, told, exclusive, weights, ridge, own)
     logits = answers @ found.weights + found.bias
     taught, judged = slice(0, n), slice(n, 2 * n)
     alike = [wanted(signatures[part]) for part in (taught, judged)]

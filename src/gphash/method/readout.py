@@ -28,6 +28,7 @@ class Regression(NamedTuple):
     told: Floats  # 1 for classes or tags that rows have, [n, c]
     exclusive: bool  # whether classes share a soft-max
     weights: Floats  # [n]
+    own: bool = False  # whether every tag has an answer of its own
 
     def of(self, rows: NDArray[np.bool_]) -> "Regression":
         """The same of some rows."""
@@ -35,15 +36,15 @@ class Regression(NamedTuple):
 
 
 def fit(
-    answers: Floats, told: Floats, exclusive: bool, weights: Floats, ridge: float | None = None
+    answers: Floats, told: Floats, exclusive: bool, weights: Floats, ridge: float | None = None, own: bool = False
 ) -> tuple[Reading, float]:
     """Logits of classes or tags, [s, c], from answers, [s, q], and the ridge; None takes what unseen rows prefer.
 
-    If there are as many answers as tags, they are taken for the tags' own, in their order.
+    `own` says that every tag has an answer of its own, in their order.
     """
     centre, spread = answers.mean(axis=0), answers.std(axis=0)
     scale = np.where(spread > UNCHANGING * np.abs(centre), spread, 1.0)
-    whole = Regression((answers - centre) / scale, told, exclusive, weights)
+    whole = Regression((answers - centre) / scale, told, exclusive, weights, own and not exclusive)
     odd, start = np.arange(len(answers)) % 2 == 1, None
     with one_blas_thread:
         if ridge is None:
@@ -61,9 +62,9 @@ def fit(
 def _minimise(given: Regression, ridge: float, start: Reading | None) -> Reading:
     from scipy.optimize import minimize
 
-    X, told, exclusive, weights = _grouped(given)
+    X, told, exclusive, weights, own = _grouped(given)
     (n, q), c = X.shape, told.shape[1]
-    D = np.eye(q) if q == c and not exclusive else _means(X, told, weights)
+    D = np.eye(q) if own else _means(X, told, weights)
     prior = np.clip(weights @ told / weights.sum(), 1e-6, 1 - 1e-6)
     bias = np.log(prior) if exclusive else np.log(prior / (1 - prior))
     # In these coordinates the loss is about as curved in every direction, and the solver needs fewer steps.
