@@ -169,7 +169,11 @@ WHOLE = ["n_bits", "n_inducing", "n_representatives", "n_starts", "max_sweeps", 
 POSITIVE = ["length_scale", "signal_scale", "similarity_scale", "pair_weight", "memory_limit"]
 
 
-WORDS = {"inducing": "'kmeans', 'random'", "solver": "'shared', 'blockwise'", "scaling": "'unit', 'centre'"}
+WORDS = {
+    "inducing": "'kmeans', 'random'",
+    "solver": "'auto', 'shared', 'blockwise', 'conjugate'",
+    "scaling": "'unit', 'centre'",
+}
 
 
 class TestParameters:

@@ -472,7 +472,12 @@ def test_a_hasher_trained_on_a_cluster_is_cloned_pickled_and_saved_like_any_othe
     assert load(tmp_path / "model.gph").fingerprint_ == local["labels"].fingerprint_
 
 
-def test_only_the_shared_solver_runs_on_a_cluster(client):
+def test_conjugate_gradients_run_on_a_cluster(client):
+    local, spread = (GPHasher(**SETTINGS, solver="conjugate").fit(X, Y, executor=where) for where in (None, client))
+    assert_same_model(spread, local)
+
+
+def test_the_papers_solver_does_not_run_on_a_cluster(client):
     with pytest.raises(ValueError, match="solver='blockwise' works on one machine only"):
         GPHasher(**SETTINGS, solver="blockwise").fit(X, Y, executor=client)
 

@@ -11,7 +11,7 @@ from sklearn.datasets import load_digits
 from gphash.data.blocks import ArrayTable
 from gphash.execution import clustering
 from gphash.execution.local import LocalExecutor, SerialExecutor
-from gphash.method import blockwise, gibbs, inference, scaling, selection, training
+from gphash.method import blockwise, gibbs, inference, scaling, selection, sweeping, training
 from gphash.method import prior as priors
 from gphash.method.kernels import SquaredExponential
 from gphash.method.state import Problem, RowBlock, Schedule
@@ -400,17 +400,17 @@ class TestAnswers:
         X, y = digits()
         told = similarity.from_tags(np.eye(10, dtype=int)[y[:600]]) if tagged else similarity.from_labels(y[:600])
         seen = []
-        whole = training._answered
+        whole = sweeping._ended
 
         def spy(source, problem, state):
             found = whole(source, problem, state)
-            asked = training._asked(source.partition)
+            asked = source.partition.asked
             Phi = np.concatenate([problem.rows[number].Phi for number in asked])
             rows = np.concatenate([source.partition.blocks[number] for number in asked])
             seen.append((Phi @ found.mean, found.left_out, y[rows]))
             return found
 
-        monkeypatch.setattr(training, "_answered", spy)
+        monkeypatch.setattr(sweeping, "_ended", spy)
         training.train(ArrayTable(X[:600]), told, Settings(8, n_inducing=100, block_size=200), SerialExecutor())
         ((fitted, left_out, classes),) = seen
         assert fitted.shape == left_out.shape == (600, times * 10)

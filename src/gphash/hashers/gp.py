@@ -31,9 +31,8 @@ from gphash.functions.projections import LinearFunction
 from gphash.hashers import free_bits, validation
 from gphash.hashers.contract import Hasher
 from gphash.method import checkpoint as checkpoints
-from gphash.method import hashing, inducing, training
+from gphash.method import hashing, inducing, sweeping, training
 from gphash.method.hashing import HashFunction
-from gphash.method.inference import SOLVERS
 from gphash.method.kernels import KERNELS
 from gphash.method.posteriors import PosteriorFunction
 from gphash.method.state import Sweep
@@ -68,9 +67,10 @@ class GPHasher(Hasher):
         Number of inducing inputs, r. More are more accurate; training time grows with r², encoding time with r.
     inducing : {"kmeans", "random"}
         Inducing inputs are k-means centres, or random rows as in the paper.
-    solver : {"shared", "blockwise"}
-        Shared-factor EP for all bits together, or the paper's EP, bit by bit in blocks of 1,000 rows: some fifty
-        times slower, a reference.
+    solver : {"auto", "shared", "blockwise", "conjugate"}
+        "shared" is EP with one factor for all functions; "blockwise" the paper's EP, bit by bit in blocks of 1,000
+        rows, some fifty times slower, a reference. "conjugate" makes no factor of all rows, and learns from labels and
+        tags only. "auto" takes it where there are more than 2,000 inducing inputs, and "shared" elsewhere.
     scaling : {"unit", "centre"}
         Centre rows on the training mean and scale them to unit length, or only centre them.
     kernel : str
@@ -153,7 +153,7 @@ class GPHasher(Hasher):
     codes: str = validation.one_of("posterior", "sampled")
     n_inducing: int = validation.whole(1000)
     inducing: str = validation.one_of(*inducing.CHOICES)
-    solver: str = validation.one_of(*SOLVERS)
+    solver: str = validation.one_of(*sweeping.CHOICES)
     scaling: str = validation.one_of("unit", "centre")
     kernel: str = "squared-exponential"
     length_scale: float | str = validation.positive_or_auto()
@@ -256,7 +256,7 @@ class GPHasher(Hasher):
                 words = None if trained[0].words is None else function.words
                 trained.append(trained[0]._replace(function=function, words=words))
             began, how = time.perf_counter(), (table, int(self.n_free_bits), settings.unit_length, settings.seed)
-            free = training.persist(partial(free_bits.learn, *how, workers)) if self.n_free_bits else None
+            free = sweeping.persist(partial(free_bits.learn, *how, workers)) if self.n_free_bits else None
             if free is not None:
                 trained[0].seconds["free bits"] = time.perf_counter() - began
         traffic = {} if executor is None else {"traffic_": workers.traffic}
@@ -267,8 +267,8 @@ class GPHasher(Hasher):
         """The rows of X and the executor that works on them."""
         place: Any = LocalExecutor(self.n_jobs)
         if executor is not None:
-            if self.solver != "shared":
-                raise ValueError(f"solver={self.solver!r} works on one machine only; on a cluster, give 'shared'.")
+            if self.solver == "blockwise":
+                raise ValueError("solver='blockwise' works on one machine only; on a cluster, give 'auto'.")
             from gphash.cluster import dask_executor
 
             place = dask_executor.DaskExecutor(executor)

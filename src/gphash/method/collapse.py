@@ -5,7 +5,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gphash.arrays import Floats
+from gphash.arrays import Floats, Signs
+from gphash.method import gibbs
 from gphash.supervision.similarity import Signatures, Supervision
 
 CROWD = 0.5  # of the rows, at least, has a code that too many share
@@ -20,6 +21,13 @@ class CodeCounts(NamedTuple):
     masks: NDArray[np.uint64]  # the first word of the signature; 0 if there is none, [k]
     codes: NDArray[np.uint8]  # packed, [k, b]
     counts: Floats  # rows, [k]
+
+
+def count(signs: Signs, signatures: Signatures | None) -> CodeCounts:
+    """How often codes occur among some rows."""
+    nothing = Signatures(np.zeros((len(signs), 1), dtype=np.uint64), True)
+    groups, _ = gibbs.group(signs, signatures or nothing)
+    return CodeCounts(groups.signatures.masks[:, 0], np.packbits(groups.signs.T > 0, axis=1), groups.counts)
 
 
 def remark(tally: CodeCounts, supervision: Supervision, n_bits: int) -> str | None:

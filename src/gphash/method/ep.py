@@ -146,7 +146,7 @@ def solve_means(
     mean = mean.copy()
     size = np.einsum("rm,rm->m", mean, mean) + energy
     rest = gradient - mean
-    pushed = cho_solve((factor.lower, True), rest, check_finite=False)
+    pushed = _solved(factor, rest)
     direction, error = pushed, np.einsum("rm,rm->m", rest, pushed)
     for step in range(steps):
         if np.all(error <= tolerance**2 * size):
@@ -159,7 +159,12 @@ def solve_means(
         if step + 1 == steps:
             break
         rest = rest - length * product
-        pushed = cho_solve((factor.lower, True), rest, check_finite=False)
+        pushed = _solved(factor, rest)
         previous, error = error, np.einsum("rm,rm->m", rest, pushed)
         direction = pushed + np.divide(error, previous, out=np.zeros_like(error), where=previous > 0) * direction
     return mean
+
+
+def _solved(factor: Factor, columns: Floats) -> Floats:
+    """(L Lᵀ)⁻¹ x in the precision of L, which would be copied otherwise."""
+    return np.asarray(cho_solve((factor.lower, True), columns.astype(factor.lower.dtype), check_finite=False))

@@ -22,6 +22,8 @@ from gphash.method.selection import Start
 from gphash.method.state import Latent, Problem, RowBlock, State
 from gphash.supervision.similarity import Signatures, Supervision
 
+ANSWERED = 20_000  # rows, about, that teach the read-out
+
 
 class Partition(NamedTuple):
     """Which rows are trained on, and in which blocks."""
@@ -31,6 +33,14 @@ class Partition(NamedTuple):
     n_central: int  # rows that are sampled one after another: the representatives, or all rows of a pair list
     blocks: list[Indices]  # row numbers; rows that are not apart follow each other as in the table
     n_central_blocks: int  # blocks that hold the central rows
+
+    @property
+    def asked(self) -> list[int]:
+        """Blocks whose answers teach the read-out: the representatives', and others from all over the table."""
+        n, sizes = self.n_central_blocks, [len(rows) for rows in self.blocks]
+        n_more = -(-max(ANSWERED - sum(sizes[:n]), 0) // max(sizes[-1:] + sizes[n : n + 1]))
+        others = np.linspace(n, len(sizes) - 1, min(n_more, len(sizes) - n)).round().astype(int)
+        return [*range(n), *others.tolist()]
 
 
 def read(table: Table, rows: Indices, executor: Executor) -> Floats:
@@ -54,7 +64,7 @@ class RowSource(NamedTuple):
     scaling: Scaling
     prior: Prior
     answers: Signs | None = None  # of all rows of the table to fixed questions, [n, q]; None if codes are sampled
-    coarse: bool = True  # whether fewer inducing inputs go first
+    solver: str = "shared"  # with conjugate gradients, blocks hold plain values of the kernel in place of Phi
 
     def problem(self, table: Floats, seed: int, spill: Spill | None) -> Problem:
         """All row blocks, with everything that stays the same; Phi is written to the spill file, if there is one."""
@@ -72,7 +82,7 @@ class RowSource(NamedTuple):
         blocks = self.partition.blocks
         if self.answers is not None:
             fixed = [self.answers[rows] for rows in blocks]
-            if self.coarse:
+            if self.solver == "shared":  # fewer inducing inputs go first
                 return inference.init_fixed(problem, fixed, self.prior.power, self.executor)
             return inference.init(problem, fixed, self.executor)._replace(frozen=True)
         assert start is not None
@@ -140,12 +150,14 @@ class RowSource(NamedTuple):
     def _rows(self, numbers: Sequence[int], spill: Spill | None) -> Sequence[RowBlock]:
         """Whitened features and supervision of some blocks."""
         supervision, scaled, prior, n_inducing = self.supervision, self.scaling, self.prior, len(self.prior.Z)
+        whitened = self.solver != "conjugate"
         blocks = [self.partition.blocks[number] for number in numbers]
         offsets = np.cumsum([0, *(len(rows) * n_inducing * 4 for rows in blocks[:-1])]).tolist()
         known = [supervision[rows] if isinstance(supervision, Signatures) else None for rows in blocks]
 
         def make(number: int, piece: Piece, signatures: Signatures | None, offset: int) -> RowBlock:
-            Phi, residual = priors.features(prior, scaling.apply(scaled, piece.read()))
+            X = scaling.apply(scaled, piece.read())
+            Phi, residual = priors.features(prior, X) if whitened else (priors.plain(prior, X), np.zeros(len(X)))
             if spill is not None:
                 spill.write(offset, Phi)
                 Phi = np.empty((0, n_inducing), np.float32)

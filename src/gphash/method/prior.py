@@ -50,6 +50,11 @@ def features(prior: Prior, X: Floats) -> tuple[Floats, Floats]:
     return Phi, prior.power * np.maximum(residual, 0.0)
 
 
+def plain(prior: Prior, X: Floats) -> Floats:
+    """Kernel values of scaled rows X at the inducing inputs, not whitened, [n, r]."""
+    return prior.kernel.evaluate(prior.landmarks, X)
+
+
 def hash_function(scaling: Scaling, prior: Prior, mean: Floats, factor: Factor | None) -> HashFunction:
     """Hash function from the means of the whitened inducing values, [r, m], and the shared factor.
 

@@ -6,8 +6,7 @@ of the paper), they start on the sample too, and EP and Gibbs sampling alternate
 """
 
 import time
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -19,18 +18,18 @@ from numpy.typing import NDArray
 from gphash.arrays import Floats, Signs
 from gphash.codes.reading import DistanceReader
 from gphash.data.blocks import ArrayTable, Table
-from gphash.execution.local import BlocksLostError, Executor, row_blocks
+from gphash.execution.local import Executor, row_blocks
 from gphash.execution.spill import Spill
 from gphash.method import (
     collapse,
     decoding,
     gibbs,
     inducing,
-    inference,
     metric,
     partition,
     sampled,
     selection,
+    sweeping,
     trusting,
 )
 from gphash.method import prior as priors
@@ -41,7 +40,8 @@ from gphash.method.partition import Partition, RowSource
 from gphash.method.posteriors import PosteriorFunction
 from gphash.method.scaling import Scaling
 from gphash.method.selection import Start
-from gphash.method.state import Latent, Problem, Schedule, State, Sweep
+from gphash.method.state import State, Sweep
+from gphash.method.sweeping import Answers, Drawn, persist
 from gphash.supervision.similarity import Signatures, Supervision
 
 R = TypeVar("R")
@@ -49,9 +49,6 @@ Resized = Callable[[int], PosteriorFunction]
 Ended = tuple[HashFunction | PosteriorFunction, CodeCounts, Callable[[], Signs], Resized | None]
 
 READING = 16384  # rows read at a time where nothing else decides
-ANSWERED = 20_000  # rows, about, that teach the read-out
-NOISE = 0.1  # variance of what least squares sees, as a share of the prior's; of .01, .1 and 1, on training rows
-MOST_LOSSES = 3  # of blocks, one after another without a sweep between them
 
 
 class Settings(NamedTuple):
@@ -61,7 +58,7 @@ class Settings(NamedTuple):
     codes: str = "posterior"
     n_inducing: int = 1000
     inducing: str = "kmeans"
-    solver: str = "shared"
+    solver: str = "auto"
     unit_length: bool = True
     kernel: str = "squared-exponential"
     length_scale: float | None = None
@@ -86,20 +83,6 @@ class Chosen(NamedTuple):
     Z: Floats  # inducing inputs, scaled, [r, d]
     kernel: Kernel
     pair_weight: float  # κ
-
-
-class Answers(NamedTuple):
-    """What Gaussian processes answer to fixed questions: by EP and, if questions are classes, by least squares too."""
-
-    mean: Floats  # of the whitened inducing values, [r, q] or [r, 2 q]
-    left_out: Floats  # leave-one-out means of some rows, [s, q] or [s, 2 q]
-
-
-class Drawn(NamedTuple):
-    """Codes that were sampled."""
-
-    counts: CodeCounts  # how often they occur
-    left_out: Floats  # leave-one-out z-scores γ of some rows, [s, m]
 
 
 class Trained(NamedTuple):
@@ -142,41 +125,41 @@ def train(
     """
     clock, keep = _Clock(), keep or (lambda _: None)
     parts, answers = layout(supervision, settings), _answers(supervision, settings)
+    solver = sweeping.solver(settings.solver, min(settings.n_inducing, table.n_rows), answers is not None)
     if resumed is None:
         choose = partial(_choose, table, supervision, answers, settings, parts, executor, clock)
         resumed = Checkpoint(*persist(choose), None, [])
         keep(resumed)
-    chosen, start, state, sweeps = resumed
+    chosen, start, _, sweeps = resumed
+
+    def note(state: State | None, sweep: Sweep | None) -> None:
+        if sweep is not None:
+            sweeps[sweep.number - 1 :] = [sweep]  # after a loss, some are done again
+        if state is not None:
+            keep(Checkpoint(chosen, start if sweep is None else None, state, [*sweeps]))
+        if watch is not None and sweep is not None:
+            watch(sweep)
+
     central = persist(lambda: partition.read(table, parts.order[: parts.n_apart], executor))
     here, all_here = ArrayTable(central), np.arange(len(central))
     apart = [here.select(all_here[rows]) for rows in row_blocks(len(central), settings.block_size)]
     prior = priors.build(chosen.kernel, chosen.Z, settings.power)
-    coarse = settings.solver == "shared"
-    source = RowSource(table, supervision, executor, parts, apart, chosen.scaling, prior, answers, coarse)
+    source = RowSource(table, supervision, executor, parts, apart, chosen.scaling, prior, answers, solver)
     fits = len(parts.order) * len(chosen.Z) * 4 <= settings.memory_limit
     with nullcontext() if fits else Spill() as spill:
         width = settings.n_bits if answers is None else answers.shape[1]
         pair_table = gibbs.pair_table(width, settings.similarity_scale, chosen.pair_weight)
         problem = persist(lambda: source.problem(pair_table, settings.seed, spill))
         clock.lap("features")
-        if state is None:
-            state = persist(lambda: source.first_state(source.mended(problem), start))
-            keep(Checkpoint(chosen, start, state, [*sweeps]))
-            clock.lap("first codes" if answers is None else "coarse model")
-
-        def note(state: State, sweep: Sweep) -> None:
-            sweeps.append(sweep)
-            keep(Checkpoint(chosen, None, state, [*sweeps]))
-            if watch is not None:
-                watch(sweep)
-
-        state, outcome = _sweep(source, problem, state, start, settings, note, codes)
-        clock.lap("sweeps")
-    means = (state.mean, state.factor) if isinstance(outcome, Drawn) else (outcome.mean, None)
+        if solver == "conjugate":
+            outcome: Answers | Drawn = sweeping.solve(source, problem, settings.seed, note, clock.lap)
+        else:
+            outcome = sweeping.alternate(source, problem, resumed[1:3], settings.max_sweeps, note, codes, clock.lap)
+    means = (outcome.mean, None) if isinstance(outcome, Answers) else (outcome.state.mean, outcome.state.factor)
     machine = priors.hash_function(chosen.scaling, prior, *means)
     if isinstance(outcome, Drawn):
-        reading = _reading(outcome.left_out, supervision, settings, parts)
-        ended: Ended = replace(machine, reading=reading), outcome.counts, partial(source.codes, state.latents), None
+        read = replace(machine, reading=_reading(outcome.left_out, supervision, settings, parts))
+        ended: Ended = read, outcome.counts, partial(source.codes, outcome.state.latents), None
     else:
         ended = persist(partial(_read, outcome.left_out, machine, table, supervision, settings, parts, executor))
     function, tally, trained_codes, resized = ended
@@ -200,7 +183,7 @@ def _read(
     And what does the same for codes of another length, as training with it would.
     """
     assert isinstance(supervision, Signatures)
-    rows = np.concatenate([parts.blocks[number] for number in _asked(parts)])
+    rows = np.concatenate([parts.blocks[number] for number in parts.asked])
     some, starts = supervision[rows], selection.seeds(settings.seed, settings.n_starts)
     learned = decoding.learn(means, some, supervision, settings.n_bits, starts, machine, executor)
     spared = inducing.spare(table.n_rows, settings.n_inducing, settings.seed)
@@ -219,14 +202,14 @@ def _read(
         assert isinstance(found, PosteriorFunction)
         return found
 
-    return function, _count(learned.codes, some), signs.copy, resized
+    return function, collapse.count(learned.codes, some), signs.copy, resized
 
 
 def _reading(
     gamma: Floats, supervision: Supervision, settings: Settings, parts: Partition
 ) -> ClassReading | DistanceReader:
     """What sampled codes know beside bits."""
-    rows = np.concatenate([parts.blocks[number] for number in _asked(parts)])
+    rows = np.concatenate([parts.blocks[number] for number in parts.asked])
     if isinstance(supervision, Signatures):
         return sampled.classes(gamma, supervision[rows], supervision)
     return sampled.distances(gamma, supervision.among(rows), settings.seed)
@@ -237,14 +220,6 @@ def _answers(supervision: Supervision, settings: Settings) -> Signs | None:
     if settings.codes == "sampled" or not isinstance(supervision, Signatures):
         return None
     return decoding.questions(supervision, settings.seed)
-
-
-def _asked(parts: Partition) -> list[int]:
-    """Blocks whose answers teach the read-out: the representatives', and others from all over the table."""
-    n, sizes = parts.n_central_blocks, [len(rows) for rows in parts.blocks]
-    n_more = -(-max(ANSWERED - sum(sizes[:n]), 0) // max(sizes[-1:] + sizes[n : n + 1]))
-    others = np.linspace(n, len(sizes) - 1, min(n_more, len(sizes) - n)).round().astype(int)
-    return [*range(n), *others.tolist()]
 
 
 def n_columns(supervision: Supervision, settings: Settings) -> int:
@@ -263,16 +238,6 @@ def layout(supervision: Supervision, settings: Settings) -> Partition:
     if supervision.complete:
         return Partition(order, n_apart, n_apart, blocks, len(apart))
     return Partition(order, 0, len(order), blocks, len(blocks))
-
-
-def persist(work: Callable[[], R]) -> R:
-    """Do work that can be done again when blocks are lost."""
-    for _ in range(MOST_LOSSES):
-        try:
-            return work()
-        except BlocksLostError:
-            continue
-    return work()
 
 
 def _choose(
@@ -340,73 +305,6 @@ def _centring(supervision: Supervision, n_rows: int) -> Floats:
     if isinstance(supervision, Signatures):
         shares[supervision.known] = supervision[supervision.known].pulls()
     return shares
-
-
-def _sweep(
-    source: RowSource,
-    problem: Problem,
-    state: State,
-    start: Start | None,
-    settings: Settings,
-    note: Callable[[State, Sweep], None],
-    codes: Callable[[int], Signs | None] | None,
-) -> tuple[State, Answers | Drawn]:
-    """All sweeps, and what is lost on the way made again: the last state, and what codes were drawn.
-
-    With fixed questions there are none; then answers come with the state.
-    """
-    latest, losses, executor = state, 0, source.executor
-
-    def remember(state: State, sweep: Sweep) -> None:
-        nonlocal latest, losses
-        latest, losses = state, 0
-        note(state, sweep)
-
-    schedule = Schedule(max_sweeps=settings.max_sweeps)
-    while True:
-        try:
-            problem, latest = source.recovered(problem, latest, start, codes)
-            state = inference.run(problem, latest, schedule, executor, remember, settings.solver)
-            state = inference.finish(problem, state, executor)
-            if source.answers is None:
-                scores = inference.left_out_scores(problem, state, _asked(source.partition), executor)
-                return state, Drawn(_tally(problem, state.latents, executor), scores)
-            return state, _answered(source, problem, state)
-        except BlocksLostError as error:
-            losses += 1
-            if losses > MOST_LOSSES:
-                raise
-            warnings.warn(f"{error}; its blocks are made again, and training goes on.", RuntimeWarning, stacklevel=3)
-
-
-def _answered(source: RowSource, problem: Problem, state: State) -> Answers:
-    """Answers to fixed questions.
-
-    Least squares errs elsewhere than EP does, and a read-out of both is never much worse than one of the better, and
-    often better than either. Tags lost by it.
-    """
-    asked, executor = _asked(source.partition), source.executor
-    found = [(state.mean, inference.left_out_means(problem, state, asked, executor))]
-    if isinstance(source.supervision, Signatures) and source.supervision.exact:
-        precision = 1 / (NOISE * source.prior.kernel.diagonal)
-        squares = inference.least_squares(problem, state, precision, executor)
-        found.append((squares.mean, inference.left_out_means(problem, squares, asked, executor)))
-    return Answers(*(np.concatenate(parts, axis=1) for parts in zip(*found, strict=True)))
-
-
-def _tally(problem: Problem, latents: Sequence[Latent], executor: Executor) -> CodeCounts:
-    """How often codes occur, in all blocks."""
-    tallies = list(
-        executor.collect(lambda block, latent: _count(latent.signs, block.signatures), problem.rows, latents)
-    )
-    return CodeCounts(*(np.concatenate(parts) for parts in zip(*tallies, strict=True)))
-
-
-def _count(signs: Signs, signatures: Signatures | None) -> CodeCounts:
-    """How often codes occur among some rows."""
-    nothing = Signatures(np.zeros((len(signs), 1), dtype=np.uint64), True)
-    groups, _ = gibbs.group(signs, signatures or nothing)
-    return CodeCounts(groups.signatures.masks[:, 0], np.packbits(groups.signs.T > 0, axis=1), groups.counts)
 
 
 def _words(function: HashFunction | PosteriorFunction, tally: CodeCounts) -> NDArray[np.uint8]:

@@ -50,12 +50,12 @@ def cholesky(matrix: Floats, jitter: float = 0.0, largest: float = 1e-2) -> tupl
     Jitter is added to the diagonal as a share of its mean: ten times more whenever the factorisation fails, until it
     exceeds `largest`.
     """
-    matrix = matrix.astype(np.float64, copy=False)
-    scale = float(np.mean(np.diag(matrix)))
+    diagonal = np.diag(matrix).astype(np.float64)
     while True:
         try:
-            shifted = matrix + jitter * scale * np.eye(len(matrix)) if jitter else matrix
-            return scipy.linalg.cholesky(shifted, lower=True, check_finite=False), jitter
+            shifted = np.array(matrix, np.float64, order="F")  # as LAPACK has it, to be overwritten
+            np.fill_diagonal(shifted, diagonal + jitter * diagonal.mean())
+            return scipy.linalg.cholesky(shifted, lower=True, overwrite_a=True, check_finite=False), jitter
         except scipy.linalg.LinAlgError:
             jitter = max(10 * jitter, 1e-12)
             if jitter > largest:

@@ -1,0 +1,144 @@
+"""Conjugate gradients with many inducing inputs: the same answers as dense algebra, and as good codes as EP's."""
+
+import numpy as np
+import pytest
+from scipy.special import log_ndtr
+from sklearn.datasets import load_digits
+
+from gphash import GPHasher
+from gphash.execution.local import LocalExecutor
+from gphash.method import conjugate
+from gphash.method import prior as priors
+from gphash.method.conjugate import Solver
+from gphash.method.kernels import SquaredExponential
+from gphash.method.state import RowBlock
+from gphash.supervision.similarity import Pairs
+
+N, R, FOLDS = 300, 40, 3
+RNG = np.random.default_rng(3)
+X = RNG.normal(size=(N, 3)).astype(np.float32)
+SIGNS = np.where(np.column_stack([X[:, 0] + 0.5 * RNG.normal(size=N), X[:, 1] * X[:, 2]]) > 0, 1, -1).astype(np.int8)
+PRIOR = priors.build(SquaredExponential(1.5, 2.0), X[:R], 0.05)
+PHI = priors.features(PRIOR, X)[0].astype(np.float64)
+WEIGHTS = np.where(np.arange(N) % 3 == 0, 2.0, 0.5)
+ASKED = [0, 2]  # blocks whose rows are left out by folds
+
+
+def blocks(weights):
+    """Plain kernel values of 100 rows each."""
+    parts = [slice(start, start + 100) for start in range(0, N, 100)]
+    return [
+        RowBlock(k, priors.plain(PRIOR, X[rows]), np.zeros(100), None, None if weights is None else weights[rows])
+        for k, rows in enumerate(parts)
+    ]
+
+
+def dealt():
+    return [conjugate.deal(SIGNS[100 * k : 100 * k + 100], FOLDS if k in ASKED else 0, (0, k)) for k in range(N // 100)]
+
+
+def solved(how, weights=None):
+    with LocalExecutor(2) as executor:
+        found = how(Solver(blocks(weights), dealt(), ASKED, (2, FOLDS), PRIOR, executor))
+    folds = np.concatenate([own.folds for own in dealt()])
+    return found, folds
+
+
+def squares(rows, weights):
+    """Means by least squares of some rows, dense."""
+    seen = 0.3 * np.minimum(weights[rows], 1.0)[:, None] * PHI[rows]
+    return np.linalg.solve(np.eye(R) + seen.T @ PHI[rows], seen.T @ SIGNS[rows])
+
+
+def laplace(rows, weights):
+    """Modes of the posterior under log Φ(y h) of some rows, dense, by Newton's method."""
+    means = []
+    for y in SIGNS[rows].T.astype(np.float64):
+        mean = np.zeros(R)
+        for _ in range(30):
+            z = y * (PHI[rows] @ mean)
+            hazard = np.exp(-(z**2) / 2 - log_ndtr(z)) / np.sqrt(2 * np.pi)
+            slope = PHI[rows].T @ (weights[rows] * y * hazard) - mean
+            curvature = (PHI[rows].T * (weights[rows] * hazard * (z + hazard))) @ PHI[rows] + np.eye(R)
+            mean = mean + np.linalg.solve(curvature, slope)
+        means.append(mean)
+    return np.stack(means, axis=1)
+
+
+@pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["alike", "weighed"])
+@pytest.mark.parametrize("name", ["least_squares", "laplace"])
+class TestAnswers:
+    @pytest.fixture(autouse=True)
+    def to_the_end(self, monkeypatch):
+        monkeypatch.setattr(conjugate, "STEPS", 60)
+        monkeypatch.setattr(conjugate, "NEWTON_STEPS", 60)
+        monkeypatch.setattr(conjugate, "TOLERANCE", 1e-5)
+        monkeypatch.setattr(conjugate, "CONVERGED", 1e-6)
+
+    def run(self, name, weights):
+        exact = np.ones(N) if weights is None else weights
+        if name == "laplace":
+            return *solved(Solver.laplace, weights), lambda rows: laplace(rows, exact)
+        return *solved(lambda solver: solver.least_squares(0.3), weights), lambda rows: squares(rows, exact)
+
+    def test_means_are_those_of_dense_algebra(self, name, weights):
+        found, _, dense = self.run(name, weights)
+        np.testing.assert_allclose(PHI @ found.mean, PHI @ dense(np.arange(N)), atol=5e-3)
+
+    def test_rows_are_answered_by_those_outside_of_their_fold(self, name, weights):
+        found, folds, dense = self.run(name, weights)
+        rows = np.r_[0:100, 200:300]
+        expected = np.empty((N, 2))
+        for fold in range(1, FOLDS + 1):
+            expected[folds == fold] = PHI[folds == fold] @ dense(np.flatnonzero(folds != fold))
+        np.testing.assert_allclose(found.left_out, expected[rows], atol=1e-2)
+
+
+def test_only_rows_that_are_asked_are_dealt_out_evenly():
+    asked, other = conjugate.deal(SIGNS[:100], 3, (0, 1)), conjugate.deal(SIGNS[:100], 0, (0, 1))
+    assert np.bincount(asked.folds).tolist() == [0, 34, 33, 33]
+    assert not other.folds.any()
+
+
+@pytest.mark.parametrize(("n_dealt", "n_rows", "expected"), [(1000, 1000, 5), (20_000, 50_000, 2), (500, 10**6, 2)])
+def test_a_fold_leaves_out_about_a_fifth_of_all_rows_or_less(n_dealt, n_rows, expected):
+    assert conjugate.count_folds(n_dealt, n_rows) == expected
+
+
+def test_steps_are_reported_and_the_precisions_settle():
+    seen = []
+    solved(lambda solver: solver.laplace(seen.append))
+    assert [sweep.number for sweep in seen] == list(range(1, len(seen) + 1))
+    assert seen[-1].change <= conjugate.CONVERGED < seen[0].change
+    assert seen[-1].leave_one_out > np.log(0.5) + 0.1
+
+
+SETTINGS = {"n_bits": 16, "n_inducing": 200, "random_state": 0}
+
+
+class TestHasher:
+    @pytest.mark.parametrize("tagged", [False, True], ids=["labels", "tags"])
+    def test_codes_are_as_good_as_those_of_ep(self, tagged):
+        rows, y = load_digits(return_X_y=True)
+        told = np.eye(10, dtype=int)[y] if tagged else y
+        scores = [
+            GPHasher(**SETTINGS, solver=solver).fit(rows[:1200], told[:1200]).score(rows[1200:], told[1200:])
+            for solver in ("shared", "conjugate")
+        ]
+        assert scores[1] > scores[0] - 0.02 > 0.8
+
+    def test_automatic_with_many_inducing_inputs_only(self, monkeypatch):
+        rows, y = load_digits(return_X_y=True)
+        monkeypatch.setattr("gphash.method.sweeping.MANY", 150)
+        few, many = (GPHasher(**SETTINGS | {"n_inducing": r}).fit(rows[:600], y[:600]).seconds_ for r in (100, 200))
+        assert "least squares" not in few
+        assert "least squares" in many
+
+    @pytest.mark.parametrize(
+        ("told", "given"),
+        [(SIGNS[:, 0] > 0, {"codes": "sampled"}), (Pairs([0, 1, 2], [1, 2, 3], [1, -1, 1]), {})],
+        ids=["sampled", "pairs"],
+    )
+    def test_refused_where_codes_are_sampled(self, told, given):
+        with pytest.raises(ValueError, match="solver='conjugate' is for labels and tags with codes='posterior'"):
+            GPHasher(4, n_inducing=20, solver="conjugate", **given).fit(X, told)
