@@ -34,7 +34,6 @@ SMALL = {
     "examples/embeddings.py": ["--data digits --bits 16"],
     "examples/numpy_codes.py": [""],
     "examples/pairs.py": ["--judgements 2000 --bits 8"],
-    "examples/toy.py": ["--output figures/toy"],
 }
 NEEDS = {"benchmarks/cluster.py": "distributed", "benchmarks/export.py": "onnxruntime"}
 CASES = [(script, arguments) for script, several in SMALL.items() for arguments in several]
