@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from functools import partial
-from importlib import metadata
+from importlib import import_module, metadata
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -153,6 +153,13 @@ def demo() -> None:
     gphash("demo")
     assert Path("gphash-demo", "digits.gphash").is_dir()
     serve()
+
+
+def docs() -> None:
+    """Import what conf.py names; `make docs` builds the site."""
+    names = "sphinx numpydoc pydata_sphinx_theme myst_parser sphinx_gallery sphinx_copybutton"
+    for name in names.split():
+        import_module(name)
 
 
 def command(*arguments: str) -> list[str]:

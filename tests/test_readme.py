@@ -56,7 +56,7 @@ def exists(name: str) -> bool:
             return length == len(parts) or (length == len(parts) - 1 and _defines(place / "__init__.py", parts[-1:]))
         if (file := place.with_suffix(".py")).is_file():
             return _defines(file, parts[length:])
-    return hasattr(gphash, parts[0])
+    return parts[0] in {*dir(gphash), *gphash._HOMES}
 
 
 def _defines(file: Path, names: list[str]) -> bool:

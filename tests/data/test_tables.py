@@ -215,6 +215,12 @@ def test_roles_without_a_table(tmp_path):
         blocks.open_folder(tmp_path, Roles(items=("x",)))
 
 
+# Older versions of Arrow do not read back such a column that they have written.
+NO_LIST = "row 0, column 'v': a list of 0 numbers; there must"
+if int(pa.__version__.split(".")[0]) < 26:
+    NO_LIST = f"({NO_LIST}|Expected all lists to be of size=2)"
+
+
 @pytest.mark.parametrize(
     ("columns", "words"),
     [
@@ -222,7 +228,7 @@ def test_roles_without_a_table(tmp_path):
         ({"v": [[1.0, 2.0], [3.0, 4.0]], "w": [[1], [2]]}, "lists of numbers in the columns 'v', 'w'; one of them"),
         ({"v": [[1.0, 2.0, 3.0], [3.0]]}, "row 1, column 'v': a list of 1 numbers; there must be 3"),
         ({"v": [[1.0, 2.0], [3.0, np.inf]]}, "row 1, column 'v': infinite"),
-        ({"v": pa.array([None, [1, 2]], pa.list_(pa.int8(), 2))}, "row 0, column 'v': a list of 0 numbers; there must"),
+        ({"v": pa.array([None, [1, 2]], pa.list_(pa.int8(), 2))}, NO_LIST),
     ],
 )
 def test_lists_that_cannot_be_features(tmp_path, columns, words):

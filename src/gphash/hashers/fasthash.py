@@ -250,7 +250,8 @@ def flow_cut(unary: Floats, owners: Indices, partners: Indices, capacities: Floa
     ends = np.concatenate([partners, for_one, np.full(len(against), n + 1)])
     flows = np.concatenate([np.minimum(capacities, total), np.abs(unary[for_one]), unary[against]])
     whole = np.rint(flows * scale).astype(np.int32)
-    network = scipy.sparse.csr_array((whole, (starts, ends)), shape=(n + 2, n + 2))
+    places = starts.astype(np.int32), ends.astype(np.int32)  # all that flows are computed of in older versions of SciPy
+    network = scipy.sparse.csr_array((whole, places), shape=(n + 2, n + 2))
     residual = network - maximum_flow(network, n, n + 1).flow
     residual.eliminate_zeros()
     reached = np.zeros(n + 2, dtype=bool)
