@@ -23,6 +23,9 @@ from gphash.supervision import similarity
 PROMISED = (0.5, 0.8, 0.9, 0.95)  # precision, or recall, that is looked at
 GRID = 201  # cuts that are tried
 POINTS = 41  # of a curve
+# Of the first probability, what is left out for recall: among more items there is a better first one, and what is nearly
+# as good must not fall out of the list for it.
+LARGEST_SHARE = 0.9
 FEW = 30  # answered queries, below which precision is not known
 
 
@@ -82,7 +85,7 @@ def judge(
 def learn(queries: Queries, database: Database) -> tuple[Floats, Floats, Floats]:
     """Cuts for the `LEVELS` of precision and of recall, and the probability that few first hits fall below, [1]."""
     levels = np.linspace(0, 1, GRID)
-    shares = levels**2
+    shares = LARGEST_SHARE * levels**2
 
     def looked(ranked: _Ranked) -> tuple[Floats, Floats, Floats]:
         return *kept(ranked, levels, shares), ranked.first

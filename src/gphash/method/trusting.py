@@ -11,7 +11,7 @@ from gphash.method import decoding, posteriors
 from gphash.method.decoding import Learned
 from gphash.supervision.similarity import Signatures
 
-STORED = 4000  # rows, at most, that are searched among
+STORED = 10_000  # rows, at most, that are searched among
 ASKED = 2500  # of them, that are searched for
 
 
