@@ -23,8 +23,8 @@ from gphash.supervision import similarity
 PROMISED = (0.5, 0.8, 0.9, 0.95)  # precision, or recall, that is looked at
 GRID = 201  # cuts that are tried
 POINTS = 41  # of a curve
-# Of the first probability, what is left out for recall: among more items there is a better first one, and what is nearly
-# as good must not fall out of the list for it.
+# Of the first probability, the largest that a list may end at for recall: among more items there is a better first one,
+# and what is nearly as good must not fall out of the list for it.
 LARGEST_SHARE = 0.9
 FEW = 30  # answered queries, below which precision is not known
 
