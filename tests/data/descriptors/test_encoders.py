@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gphash.data import sources
-from gphash.data.descriptors import described, encoders, networks
+from gphash.data.descriptors import described, encoders, given_encoder, networks
 from gphash.data.descriptors.descriptor import Descriptor, check_same
 from gphash.data.descriptors.encoders import MissingEncoderError
 from gphash.data.headers import Roles
@@ -335,7 +335,7 @@ def test_anything_with_encode(tmp_path):
     encoder = Sentences()
     found = sources.read(tmp_path / "t.txt", descriptor=encoder)
     np.testing.assert_allclose(found.X, reference(text.strip() for text in TEXTS), atol=1e-6)
-    assert encoder.calls == [1, len(TEXTS)]
+    assert encoder.calls == [len(given_encoder.PROBE_TEXTS), len(TEXTS)]
     assert str(found.descriptor) == "texts by the encoder Sentences"
     # What a file keeps of it: what it makes of a sentence.
     again = Descriptor.from_meta(json.loads(json.dumps(found.descriptor.to_meta())))
@@ -350,6 +350,7 @@ def test_anything_with_encode(tmp_path):
     [
         (lambda texts: np.zeros(3), "give numbers"),
         (lambda texts: np.full((len(texts), 2), np.nan), "NaN"),
+        (lambda texts: np.zeros((len(texts), 2)), "gave nothing but zeros for each of 6 texts"),
         (7, "give a path, a function, or something with a method encode"),
     ],
 )
@@ -357,6 +358,25 @@ def test_objects_that_are_no_encoders(tmp_path, encoder, words):
     (tmp_path / "t.txt").write_text("a cat")
     with pytest.raises(ValueError, match=words):
         sources.read(tmp_path / "t.txt", descriptor=encoder)
+
+
+def test_objects_that_are_alike_on_some_texts():
+    def counting(*words):
+        return lambda texts: np.array([[text.count(word) for word in words] for text in texts], float)
+
+    first, second = (given_encoder.hand_in(counting(*words), "texts") for words in (("cat", "?"), ("fox", "?")))
+    assert np.array_equal(first.probe[0], second.probe[0])
+    assert first != second
+    assert given_encoder.hand_in(counting("cat", "?"), "texts") == first
+
+
+def test_rows_of_objects_are_not_served_to_others():
+    def counting(word):
+        return lambda texts: np.array([[1, text.count(word)] for text in texts], float)
+
+    for word, expected in (("zebra", 2), ("gnu", 1)):  # nothing that is tried tells these apart
+        made = given_encoder.hand_in(counting(word), "texts")
+        assert described.rows(["zebra zebra gnu"], made).X.tolist() == [[1, expected]]
 
 
 def test_a_function_of_pictures():
