@@ -14,6 +14,7 @@ from gphash.data.descriptors import described, encoders, given_encoder, networks
 from gphash.data.descriptors.descriptor import Descriptor, check_same
 from gphash.data.descriptors.encoders import MissingEncoderError
 from gphash.data.headers import Roles
+from gphash.data.texts import read_lines
 from gphash.files import DataError
 from tests import onnx_models as small
 
@@ -386,6 +387,15 @@ def test_a_function_of_pictures():
 
 
 # ---- Texts as data
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_only_line_ends_end_a_text(tmp_path, end):
+    texts = ["a\u2028cat", "a\x0cdog", "a\x85bird", "a\x1ccoin", "a\u2029\x0b\x1d\x1eloan"]
+    (tmp_path / "t.txt").write_bytes((end.join(texts) + end).encode())
+    found = read_lines(tmp_path / "t.txt")
+    assert found.columns["text"] == texts
+    assert found.skipped == ()
 
 
 def test_each_text_is_encoded_once(folder, monkeypatch):
