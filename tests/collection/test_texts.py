@@ -156,6 +156,32 @@ def test_a_source_of_texts(tmp_path, encoder):
         assert len(made) == 27
 
 
+def test_rows_of_another_encoder_are_not_added(made, encoder, tmp_path):
+    assert made.model.descriptor is None  # the collection alone knows the encoder
+    (tmp_path / "more.txt").write_text("a cat\na dog\n")
+    other = small.text_model(tmp_path / "other", seed=1)
+    with pytest.raises(ValueError, match=r"more\.txt' has texts by the encoder .* was trained on texts by the encoder"):
+        made.add(sources.read(tmp_path / "more.txt", descriptor=str(other)))
+    assert len(made) == 18
+    made.add(sources.read(tmp_path / "more.txt", descriptor=str(encoder)))
+    assert len(made) == 20
+
+
+def test_blocks_are_of_the_encoder_of_the_model(encoder, tmp_path):
+    opened = encoders.open_encoder(encoder)
+    X = opened.describe_all(TEXTS)
+    fitted(X).save(tmp_path / "m.gph", descriptor=opened)
+    (tmp_path / "blocks").mkdir()
+    np.save(tmp_path / "blocks" / "0.npy", X)
+    other = small.text_model(tmp_path / "other", seed=1)
+    given = tmp_path / "t.gphash", tmp_path / "m.gph", str(tmp_path / "blocks")
+    with pytest.raises(ValueError, match=r"blocks' has texts by the encoder .* was trained on texts by the encoder"):
+        Collection.create(*given, encoder=other)
+    with Collection.create(*given) as made:
+        assert made.descriptor == opened
+        np.testing.assert_array_equal(made.query(text=TEXTS[3]).code, made.query(features=X[3]).code)
+
+
 def test_in_a_database(made, conninfo, tmp_path):
     pytest.importorskip("psycopg")
     from gphash.collection import copying

@@ -22,7 +22,8 @@ def prepare(
     """New items and their pictures; see `Collection.add`."""
     contents, is_described = list(pictures_of or ()), X is None
     if isinstance(X, Source):
-        descriptors.check_same(collection.model.descriptor, X.descriptor, collection.name, X.name)
+        made_of = collection.descriptor or collection.model.descriptor
+        descriptors.check_same(made_of, X.descriptor, collection.name, X.name)
         contents, is_described = building.pictures_of(X), X.is_described
         X, items = X.X, building.said(X, items)
     if X is None and collection.descriptor is not None and collection.descriptor.takes == TEXTS:

@@ -88,7 +88,9 @@ def create(
             material, rows = _material(X, items, target, loaded)
             parts, codes = _encode(target, material, rows, loaded, progress, kind)
         else:
-            material = _of_blocks(blocks, items, target)._replace(descriptor=_encoder(encoder, loaded))
+            made_by = _encoder(encoder, loaded) or loaded.descriptor
+            descriptors.check_same(loaded.descriptor, made_by, "model.gph", str(blocks.folder))
+            material = _of_blocks(blocks, items, target)._replace(descriptor=made_by)
             own = _numbers(material.columns, blocks.n_rows)
             parts, codes = _encode_blocks(target, blocks, loaded, made.model, executor, progress, n_jobs, own, kind)
         pixels = material.images if isinstance(material.images, np.ndarray) else None
