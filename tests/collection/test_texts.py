@@ -71,6 +71,38 @@ def test_add_by_text(made):
     assert made.query(key=other).probabilities is None  # nobody says that the row was made of the text
 
 
+@pytest.mark.parametrize("kind", ["numpy", "objects", "pandas", "polars", "arrow"])
+def test_texts_of_any_kind_of_column(encoder, tmp_path, kind):
+    if kind in ("numpy", "objects"):
+        given = np.array(TEXTS, None if kind == "numpy" else object)
+    elif kind == "pandas":
+        given = pytest.importorskip("pandas").Series(TEXTS, index=np.arange(18) + 0.5)
+    else:
+        given = {"polars": "polars", "arrow": "pyarrow"}[kind]
+        library = pytest.importorskip(given)
+        given = library.Series(TEXTS) if kind == "polars" else library.chunked_array([TEXTS])
+    X = encoders.open_encoder(encoder).describe_all(TEXTS)
+    with Collection.create(tmp_path / "t.gphash", fitted(X), given, encoder=encoder) as found:
+        assert [found.item(key).values["text"] for key in range(18)] == TEXTS
+        np.testing.assert_array_equal(found.query(text=TEXTS[3]).code, found.encode(X[3:4])[0][0])
+
+
+def test_columns_that_are_no_texts(encoder, tmp_path):
+    model = fitted(encoders.open_encoder(encoder).describe_all(TEXTS))
+    with pytest.raises(ValueError, match="X has None in row 1, and texts in others; give a text in each"):
+        Collection.create(tmp_path / "t.gphash", model, ["a cat", None], encoder=encoder)
+    with pytest.raises(ValueError, match=r"has rows of shape \(6,\), and the model takes \[n, 6\]"):
+        Collection.create(tmp_path / "t.gphash", model, np.arange(6.0), encoder=encoder)
+
+
+def test_add_by_a_frame_of_texts(made):
+    pd = pytest.importorskip("pandas")
+    (key, _) = made.add(items=pd.DataFrame({"text": ["a bird", "the loan"], "label": ["animals", "money"]}))
+    np.testing.assert_array_equal(made.query(key=key).code, made.query(text="a bird").code)
+    with pytest.raises(ValueError, match="not every item has a text"):
+        made.add(items=pd.DataFrame({"label": ["animals"]}))
+
+
 def test_what_is_asked_must_fit(made, tmp_path):
     with pytest.raises(ValueError, match="picture given, but the collection is one of texts"):
         made.query(picture=b"x")

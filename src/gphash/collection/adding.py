@@ -53,8 +53,7 @@ def prepare(
 
 def _of_texts(collection: Any, items: Any) -> NDArray[np.float32]:
     """Rows of the items' texts."""
-    n_items = len(items) if isinstance(items, Sequence) else len(next(iter(dict(items or {}).values()), ()))
-    texts = columns.lists(items, n_items).get("text", ())
+    texts = columns.lists(items, len(items) if hasattr(items, "__len__") else 0).get("text", ())
     if not len(texts) or not all(isinstance(text, str) and text.strip() for text in texts):
         raise ValueError("X=None, and not every item has a text; give rows, or a text for each.")
     return described.rows(list(texts), collection.descriptor).X

@@ -231,12 +231,12 @@ def _rows(X: Any, encoder: Any, model: Model, n_jobs: int | None) -> Any:
                 f"encoder={made_by}; {X.name!r} was read with {X.descriptor}: leave it out, or read it again."
             )
         return X
-    is_text = isinstance(X, Sequence) and len(X) > 0 and isinstance(X[0], str)
+    texts = columns.texts(X)
     made_by = made_by or model.descriptor
-    if made_by is None or not (is_text or encoder is not None):
+    if made_by is None or (texts is None and encoder is None):
         return X
-    rows: Any = described.rows(list(X), made_by, n_jobs).X if is_text else frames.held(X)
-    said = {"text": list(X)} if is_text else {}
+    rows: Any = frames.held(X) if texts is None else described.rows(texts, made_by, n_jobs).X
+    said = {} if texts is None else {"text": texts}
     return Source("", rows, None, None, (), None, None, made_by, "", (), None, said)
 
 
@@ -327,7 +327,7 @@ def _encode(
 ) -> tuple[list[PartFile], Iterable[Coded]]:
     """Write one part of all rows; their numbers and codes."""
     rows = X
-    if not len(rows) or rows.shape[1] != model.n_features:
+    if len(rows.shape) != 2 or not len(rows) or rows.shape[1] != model.n_features:
         raise ValueError(
             f"{material.name!r} has rows of shape {rows.shape}, and the model takes [n, {model.n_features}]; give "
             "data of the kind that it was trained with."
