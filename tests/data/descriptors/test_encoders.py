@@ -305,6 +305,9 @@ def test_what_no_file_says_has_to_be_given(tmp_path):
         encoders.open_encoder(fixed, size=8, mean=MEAN, deviation=DEVIATION)
     with pytest.raises(ValueError, match=r"deviation=.*give three numbers"):
         encoders.open_encoder(fixed, mean=MEAN, deviation=(1, 0, 1))
+    for odd in (0.5, "0.5", None, ["a", "b", "c"]):
+        with pytest.raises(ValueError, match=r"mean=.*; give three numbers, for red, green and blue"):
+            encoders.open_encoder(fixed, mean=odd, deviation=DEVIATION)
 
 
 def test_known_pictures(tmp_path):
@@ -387,6 +390,20 @@ def test_a_function_of_pictures():
 
 
 # ---- Texts as data
+
+
+def test_an_encoder_of_long_texts_is_opened_quickly(folder, monkeypatch):
+    seen, run = [], networks.Network.run
+    monkeypatch.setattr(
+        networks.Network,
+        "run",
+        lambda self, output, feed: seen.append(feed["input_ids"].shape) or run(self, output, feed),
+    )
+    encoder = encoders.open_encoder(folder, tokens=4096)
+    assert encoder.tokens == 4096
+    assert seen == [(1, 512)]
+    encoder.describe("the " * 5000)
+    assert seen[-1] == (1, 4096)
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])

@@ -101,7 +101,7 @@ class PictureEncoder(Descriptor):
             told |= {"shape": fixed, "resized": fixed, "shorter": 0}
         for name in ("mean", "deviation"):
             if name in settings:
-                told[name] = tuple(float(one) for one in settings[name])
+                told[name] = _three(settings[name], name)
         if missing := [name for name in ("shape", "mean", "deviation") if name not in told]:
             needed = " and ".join("size" if name == "shape" else name for name in missing)
             raise ValueError(
@@ -191,6 +191,14 @@ def _told(path: Path) -> dict[str, Any]:
     except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
         raise DataError(f"{str(path)!r} is not what a preprocessor's file should be: {error!r}") from error
     return found
+
+
+def _three(given: Any, name: str) -> tuple[float, ...]:
+    """A number for each colour; whether there are three, the encoder checks."""
+    try:
+        return tuple(float(one) for one in given)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name}={given!r}; give three numbers, for red, green and blue.") from None
 
 
 def _pair(size: Any, name: str) -> tuple[int, int]:

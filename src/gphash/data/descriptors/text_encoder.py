@@ -170,12 +170,16 @@ def _check_inputs(network: Network) -> None:
 
 
 def _width(encoder: TextEncoder, network: Network, words: Words) -> int:
-    """Length of a row, from the last token that there is, as often as a text may have it: a tokenizer must fit."""
+    """Length of a row, from the last token that there is, as often as a text may have it: a tokenizer must fit.
+
+    Time and memory may grow with the square of the tokens, so that more than usual are not tried.
+    """
+    tried = min(encoder.tokens, USUAL_TOKENS)
     try:
-        row = _pooled(encoder, network, [words.last_id] * encoder.tokens, [0] * encoder.tokens)
+        row = _pooled(encoder, network, [words.last_id] * tried, [0] * tried)
     except DataError as error:
         raise DataError(
-            f"{error} (given {encoder.tokens} tokens, and the tokenizer's last, {words.last_id}: does the tokenizer "
+            f"{error} (given {tried} tokens, and the tokenizer's last, {words.last_id}: does the tokenizer "
             "belong to the model, and does it take so many tokens?)"
         ) from error
     if row.ndim != 1:
