@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from gphash.data import pictures
 from gphash.data.descriptors import networks
 from gphash.data.descriptors.descriptor import Descriptor, check_sides
-from gphash.data.descriptors.networks import Network
+from gphash.data.descriptors.networks import EncodingError, Network
 from gphash.data.descriptors.text_encoder import check_fields
 from gphash.files import DataError
 
@@ -138,7 +138,8 @@ class PictureEncoder(Descriptor):
         network = networks.network(self.model, self.model_path)
         row = _run(self, network, self._brought(pixels))
         if row.shape != (self.width,) or not np.isfinite(row).all():
-            raise DataError(f"{network.label} gives a row of shape {row.shape}; {self.width} finite numbers are needed")
+            needed = f"{self.width} finite numbers are needed"
+            raise EncodingError(f"{network.label} gives a row of shape {row.shape}; {needed}")
         return row
 
     def _brought(self, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from gphash.data.descriptors import networks
 from gphash.data.descriptors.descriptor import TEXTS, Descriptor
-from gphash.data.descriptors.networks import Network, Words
+from gphash.data.descriptors.networks import EncodingError, Network, Words
 from gphash.files import DataError
 
 POOLINGS = ("mean", "cls", "max", "last")
@@ -112,7 +112,8 @@ class TextEncoder(Descriptor):
         # A tokenizer may know nothing of a text, and add nothing to it.
         row = _pooled(self, network, ids, kinds) if ids else np.zeros(self.width, np.float32)
         if row.shape != (self.width,) or not np.isfinite(row).all():
-            raise DataError(f"{network.label} gives a row of shape {row.shape}; {self.width} finite numbers are needed")
+            needed = f"{self.width} finite numbers are needed"
+            raise EncodingError(f"{network.label} gives a row of shape {row.shape}; {needed}")
         return row
 
     def __str__(self) -> str:
