@@ -150,6 +150,8 @@ def _tiles(numbers: Rows) -> Iterator[NDArray[Any]]:
 
 def check_numbers(X: Rows, name: str = "X") -> None:
     """Refuse NaN, infinity, and numbers so large that squares of rows would not be finite; tile by tile."""
+    if not X.shape[1]:
+        raise ValueError(f"{name} has shape {X.shape}; give rows of at least one number, [n, d].")
     limit = LARGEST / X.shape[1] ** 0.5
     for tile in _tiles(X.matrix.data if isinstance(X, SparseRows) else X):
         if not tile.size:

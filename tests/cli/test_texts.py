@@ -101,6 +101,19 @@ def test_an_encoder_that_was_moved(folder):
     gphash("search", "t.gphash", "--text", "a coin", "--descriptor", "moved", cwd=folder)
 
 
+def test_duplicates_with_an_encoder_that_was_moved(folder):
+    shutil.move(folder / "encoder", folder / "moved")
+    (folder / "more.txt").write_text("a bird\nthe bank\na bird\n")
+    asked = "dedupe", "more.txt", "--model", "t.gph", "--radius", 0, "--min-cosine", 1
+    networks._loaded.clear()
+    networks._places.clear()
+    found = gphash(*asked, cwd=folder, code=2)
+    assert "give its place: --descriptor PATH" in " ".join(found.stderr.split())
+    assert told(*asked, "--descriptor", "moved", cwd=folder)["found"] == [{"cluster": 0, "size": 2, "keys": [0, 2]}]
+    found = gphash("dedupe", "t.gphash", "--radius", 0, "--descriptor", "moved", cwd=folder, code=2)
+    assert "--descriptor is about rows to read; give --model, too" in " ".join(found.stderr.split())
+
+
 def test_a_promise_that_no_query_keeps_is_told(capsys):
     training._tell_trust({"similarity": {"promises": {"precision_0.9": None, "answered_0.9": 0.0, "recall_0.9": 0.5}}})
     assert capsys.readouterr().out.splitlines()[-1].split() == ["0.9", "–", "0.000", "0.500"]

@@ -56,6 +56,15 @@ def test_pairs_and_clusters_are_those_of_all_comparisons(judged, radius, chance,
     assert found.clusters() == [[keys[number] for number in group] for group in connected(wanted)]
 
 
+@pytest.mark.parametrize("form", ["float16", "int8"])
+def test_a_cosine_of_1_finds_all_that_are_equal(tmp_path, form):
+    rows = np.random.default_rng(0).standard_normal((200, 37))
+    hasher = LSH(16, random_state=0).fit(rows)
+    with Collection.create(tmp_path / "a.gphash", hasher, np.concatenate([rows, rows]), vectors=form) as collection:
+        pairs = collection.duplicates(0, min_cosine=1).pairs()
+    assert [(one.first, one.second) for one in pairs] == [(row, row + 200) for row in range(200)]
+
+
 def test_changes_count_and_numbers_are_keys(tmp_path):
     hasher = LSH(24, random_state=0).fit(X)
     with Collection.create(tmp_path / "a.gphash", hasher, X, vectors="int8", writable=True) as collection:

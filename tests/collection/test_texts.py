@@ -71,6 +71,38 @@ def test_add_by_text(made):
     assert made.query(key=other).probabilities is None  # nobody says that the row was made of the text
 
 
+@pytest.mark.parametrize("kind", ["numpy", "objects", "pandas", "polars", "arrow"])
+def test_texts_of_any_kind_of_column(encoder, tmp_path, kind):
+    if kind in ("numpy", "objects"):
+        given = np.array(TEXTS, None if kind == "numpy" else object)
+    elif kind == "pandas":
+        given = pytest.importorskip("pandas").Series(TEXTS, index=np.arange(18) + 0.5)
+    else:
+        given = {"polars": "polars", "arrow": "pyarrow"}[kind]
+        library = pytest.importorskip(given)
+        given = library.Series(TEXTS) if kind == "polars" else library.chunked_array([TEXTS])
+    X = encoders.open_encoder(encoder).describe_all(TEXTS)
+    with Collection.create(tmp_path / "t.gphash", fitted(X), given, encoder=encoder) as found:
+        assert [found.item(key).values["text"] for key in range(18)] == TEXTS
+        np.testing.assert_array_equal(found.query(text=TEXTS[3]).code, found.encode(X[3:4])[0][0])
+
+
+def test_columns_that_are_no_texts(encoder, tmp_path):
+    model = fitted(encoders.open_encoder(encoder).describe_all(TEXTS))
+    with pytest.raises(ValueError, match="X has None in row 1, and texts in others; give a text in each"):
+        Collection.create(tmp_path / "t.gphash", model, ["a cat", None], encoder=encoder)
+    with pytest.raises(ValueError, match=r"has rows of shape \(6,\), and the model takes \[n, 6\]"):
+        Collection.create(tmp_path / "t.gphash", model, np.arange(6.0), encoder=encoder)
+
+
+def test_add_by_a_frame_of_texts(made):
+    pd = pytest.importorskip("pandas")
+    (key, _) = made.add(items=pd.DataFrame({"text": ["a bird", "the loan"], "label": ["animals", "money"]}))
+    np.testing.assert_array_equal(made.query(key=key).code, made.query(text="a bird").code)
+    with pytest.raises(ValueError, match="not every item has a text"):
+        made.add(items=pd.DataFrame({"label": ["animals"]}))
+
+
 def test_what_is_asked_must_fit(made, tmp_path):
     with pytest.raises(ValueError, match="picture given, but the collection is one of texts"):
         made.query(picture=b"x")
@@ -154,6 +186,32 @@ def test_a_source_of_texts(tmp_path, encoder):
         assert made.query(key=1).probabilities is not None
         made.add(sources.read(tmp_path / "texts" / "money", descriptor=made.descriptor))
         assert len(made) == 27
+
+
+def test_rows_of_another_encoder_are_not_added(made, encoder, tmp_path):
+    assert made.model.descriptor is None  # the collection alone knows the encoder
+    (tmp_path / "more.txt").write_text("a cat\na dog\n")
+    other = small.text_model(tmp_path / "other", seed=1)
+    with pytest.raises(ValueError, match=r"more\.txt' has texts by the encoder .* was trained on texts by the encoder"):
+        made.add(sources.read(tmp_path / "more.txt", descriptor=str(other)))
+    assert len(made) == 18
+    made.add(sources.read(tmp_path / "more.txt", descriptor=str(encoder)))
+    assert len(made) == 20
+
+
+def test_blocks_are_of_the_encoder_of_the_model(encoder, tmp_path):
+    opened = encoders.open_encoder(encoder)
+    X = opened.describe_all(TEXTS)
+    fitted(X).save(tmp_path / "m.gph", descriptor=opened)
+    (tmp_path / "blocks").mkdir()
+    np.save(tmp_path / "blocks" / "0.npy", X)
+    other = small.text_model(tmp_path / "other", seed=1)
+    given = tmp_path / "t.gphash", tmp_path / "m.gph", str(tmp_path / "blocks")
+    with pytest.raises(ValueError, match=r"blocks' has texts by the encoder .* was trained on texts by the encoder"):
+        Collection.create(*given, encoder=other)
+    with Collection.create(*given) as made:
+        assert made.descriptor == opened
+        np.testing.assert_array_equal(made.query(text=TEXTS[3]).code, made.query(features=X[3]).code)
 
 
 def test_in_a_database(made, conninfo, tmp_path):

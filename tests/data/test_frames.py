@@ -163,6 +163,10 @@ WRONG = {
     "no column": (lambda: pa.table({}), "X has no columns; give one column"),
     "no number": (lambda: pa.table({"x": [1.0, 2.0, None]}), "X has an empty place in row 2; give a number in every"),
     "no list": (lambda: pa.table({"x": [[1.0], None]}), "X has an empty place in row 1"),
+    "empty lists": (
+        lambda: pa.table({"x": pa.array([[], []], pa.list_(pa.float32()))}),
+        "X has shape .2, 0.; give rows",
+    ),
     "a hole": (lambda: pa.table({"x": [[1.0, 2.0], [1.0, None]]}), "X has an empty place in row 1"),
     "a short list": (lambda: pa.table({"x": [[1.0, 2.0], [1.0]]}), "X has 1 numbers in row 1, and 2 in others"),
     "a short chunk": (

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import gphash
 from gphash import GPHasher
+from gphash.data.descriptors import encoders
 from gphash.data.downloads import DataMissingError
 from gphash.data.known.data_sets import DATA_SETS
 from gphash.functions import exporting, onnx_forms
@@ -21,6 +23,7 @@ from gphash.method.hashing import HashFunction, Uncertainty
 from gphash.method.kernels import Kernel, Matern32, SquaredExponential
 from gphash.method.scaling import Scaling
 from tests import digits
+from tests import onnx_models as small
 
 onnx = pytest.importorskip("onnx", reason="graphs need the extra 'onnx'")
 onnxruntime = pytest.importorskip("onnxruntime", reason="graphs are run by the extra 'onnx'")
@@ -350,6 +353,35 @@ def test_an_encoder_that_is_no_use(hasher, tmp_path):
     with pytest.raises(FileNotFoundError):
         hasher.to_onnx(path, behind=EncoderGraph(tmp_path / "none.onnx"))
     assert not path.exists()
+
+
+@pytest.mark.parametrize(("pooling", "normalised"), [("mean", True), ("cls", False)])
+def test_the_encoder_is_that_of_training(tmp_path, pooling, normalised):
+    path, texts = (
+        small.text_model(tmp_path / "a", n_words=100) / "onnx/model.onnx",
+        [*small.WORDS[3:], "the cat", "a dog sees"],
+    )
+    encoder = encoders.open_encoder(tmp_path / "a", pooling=pooling, normalised=normalised)
+    X = encoder.describe_all(texts) + np.linspace(0, 1, 12)[:, None].astype(np.float32)
+    hasher = GPHasher(n_bits=8, n_inducing=12, n_starts=1, length_scale=1.0, random_state=0).fit(X, np.arange(12) % 2)
+    hasher.save(tmp_path / "m.gph", descriptor=encoder)
+    learned = gphash.load(tmp_path / "m.gph")
+    learned.to_onnx(tmp_path / "codes.onnx", behind=EncoderGraph(path))
+    ids = np.array([[1, 9, 3, 2]])
+    rows = run(tmp_path / "codes.onnx", input_ids=ids, attention_mask=np.ones_like(ids))["rows"]
+    np.testing.assert_allclose(rows[0], encoder.describe("the cat"), atol=1e-5)
+    (tmp_path / "codes.onnx").unlink()
+    other = small.text_model(tmp_path / "b", seed=1, n_words=100) / "onnx/model.onnx"
+    with pytest.raises(ValueError, match=r"behind=.*b/onnx/model\.onnx' has SHA-256 .*, and the model was trained on"):
+        learned.to_onnx(tmp_path / "codes.onnx", behind=EncoderGraph(other))
+    wrong = "cls" if pooling == "mean" else "mean"
+    with pytest.raises(ValueError, match=f"pooling='{wrong}', and the model was trained with '{pooling}'"):
+        learned.to_onnx(tmp_path / "codes.onnx", behind=EncoderGraph(path, pooling=wrong))
+    for unknown in ("max", "last"):
+        learned.descriptor_ = dataclasses.replace(encoder, pooling=unknown)
+        with pytest.raises(ValueError, match=f"pooling='{unknown}'; give one of mean, cls"):
+            learned.to_onnx(tmp_path / "codes.onnx", behind=EncoderGraph(path))
+    assert not (tmp_path / "codes.onnx").exists()
 
 
 def test_a_form_without_a_graph_is_named(monkeypatch):

@@ -12,10 +12,11 @@ from tests import digits
 from tests.server.conftest import serving
 
 
-@pytest.fixture
-def fitted(tmp_path):
+@pytest.fixture(params=[("posterior", 0), ("posterior", 4), ("sampled", 0), ("sampled", 4)], ids=str)
+def fitted(tmp_path, request):
     """A pipeline, and a collection that was made with its file."""
-    hasher = GPHasher(**{**digits.QUICK, "n_bits": 16})
+    codes, n_free_bits = request.param
+    hasher = GPHasher(**{**digits.QUICK, "n_bits": 16, "codes": codes, "n_free_bits": n_free_bits})
     pipeline = make_pipeline(StandardScaler(), PCA(20), hasher).fit(digits.X[:500], digits.y[:500])
     gphash.save(pipeline, tmp_path / "pipeline.gph")
     path, items = tmp_path / "digits.gphash", {"label": digits.y[:500]}

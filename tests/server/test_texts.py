@@ -7,7 +7,8 @@ import pytest
 
 from gphash import GPHasher
 from gphash.collection.collection import Collection
-from gphash.data.descriptors import encoders, networks
+from gphash.data import pictures, sources
+from gphash.data.descriptors import encoders, networks, picture_encoder, text_encoder
 from tests import onnx_models as small
 from tests.server.conftest import serving
 
@@ -88,6 +89,44 @@ def test_a_file_that_was_replaced(place, tmp_path):
     with serving(place) as client:
         assert asked(client, text="a dog").json()["error"]["code"] == "no_encoder"
         assert asked(client, key=1).status_code == 200
+
+
+class Failing:
+    def run(self, outputs, feed):
+        raise RuntimeError("indices out of bounds in /home/me/secret")
+
+
+def test_an_encoder_that_fails_does_not_say_where_it_lies(place, tmp_path, capfd, monkeypatch):
+    with serving(place, writable=True) as client:
+        with pytest.MonkeyPatch.context() as failing:
+            for one in networks._loaded.values():
+                if isinstance(one, networks.Network):
+                    failing.setattr(one, "_session", Failing())
+            for refused in (asked(client, text="a dog"), client.post("/items", json={"text": "a dog"})):
+                assert refused.status_code == 422
+                assert refused.json()["error"]["message"] == "the encoder cannot encode this text."
+                assert refused.json()["error"]["argument"] == "text"
+            by_key = asked(client, key=1)
+            assert str(tmp_path) not in by_key.text
+            assert "secret" not in by_key.text
+        monkeypatch.setattr(text_encoder, "_pooled", lambda *given: np.full(small.WIDTH, np.nan))
+        refused = asked(client, text="a dog")
+        assert refused.json()["error"]["message"] == "the encoder cannot encode this text."
+    assert "not encoded" in capfd.readouterr().err  # the log says why
+
+
+def test_a_picture_that_cannot_be_encoded(tmp_path, monkeypatch):
+    path = small.picture_model(tmp_path / "net.onnx")
+    small.write_json(tmp_path / "preprocessor_config.json", {"image_mean": [0] * 3, "image_std": [1] * 3, "size": 8})
+    source = sources.read("digits:test", descriptor=str(path))
+    hasher = GPHasher(n_bits=8, n_inducing=20, n_starts=1, length_scale=1.0, random_state=0).fit(source.X, source.y)
+    Collection.create(tmp_path / "p.gphash", hasher, source).close()
+    with serving(tmp_path / "p.gphash") as client:
+        monkeypatch.setattr(picture_encoder, "_run", lambda *given: np.full(small.WIDTH, np.nan))
+        picture = pictures.to_png(source.images[0], 8)
+        refused = client.post("/search", files={"picture": ("a.png", picture)})
+        assert refused.status_code == 422
+        assert refused.json()["error"]["message"] == "the encoder cannot encode this picture."
 
 
 def test_a_collection_of_features_takes_no_text(client):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, BadParameter, Option
 
 from gphash.cli import app, options, outputs, shown
-from gphash.cli.options import DataDir, Threads
+from gphash.cli.options import DataDir, EncoderPath, Threads
 from gphash.data.headers import UNSAID, Roles
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ def dedupe(
     min_cosine: Annotated[float | None, Option(help=COSINE)] = None,
     pairs: Annotated[bool, Option("--pairs", help=PAIRS)] = False,
     path: Annotated[Path | None, options.output(OUTPUT)] = None,
+    encoder: EncoderPath = None,
     n_jobs: Threads = -1,
     data_dir: DataDir = None,
     roles: Roles = UNSAID,
@@ -54,12 +55,14 @@ def dedupe(
     """
     if radius is None and min_probability is None:
         raise BadParameter("give --radius, or --min-probability, or both.")
+    if encoder is not None and model is None:
+        raise BadParameter("--descriptor is about rows to read; give --model, too.")
     if path is not None:
         if path.suffix not in ENDINGS:
             raise BadParameter(f"--output {str(path)!r}; give a name that ends in {' or '.join(ENDINGS)}.")
         outputs.file(path, "duplicates", place, model)
     began = time.perf_counter()
-    with _opened(place, model, min_cosine is not None, data_dir, n_jobs, roles) as collection:
+    with _opened(place, model, encoder, min_cosine is not None, data_dir, n_jobs, roles) as collection:
         found = collection.duplicates(radius, min_probability=min_probability, min_cosine=min_cosine)
         records = [one._asdict() for one in found.pairs()] if pairs else _clusters(found.clusters())
         told: dict[str, Any] = {"collection": options.hidden(place), "items": len(collection)}
@@ -78,7 +81,13 @@ def dedupe(
 
 @contextlib.contextmanager
 def _opened(
-    place: str, model: Path | None, keep: bool, data_dir: Path | None, n_jobs: int, roles: Roles
+    place: str,
+    model: Path | None,
+    encoder: str | None,
+    keep: bool,
+    data_dir: Path | None,
+    n_jobs: int,
+    roles: Roles,
 ) -> "Iterator[Collection]":
     """A collection, or rows as one that is gone afterwards."""
     from gphash.collection.collection import Collection
@@ -89,6 +98,7 @@ def _opened(
             yield collection
         return
     loaded, items = models.load(model), None
+    options.place_encoder(encoder, loaded.descriptor, model)
     rows: Any
     if options.has_blocks(place):
         rows = options.open_blocks(place, roles)

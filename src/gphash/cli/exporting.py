@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 BEHIND = "An encoder as an ONNX file, to put in front: pixels or tokens go in, and codes come out."
 OUTPUT = "Output of the encoder that is a row; if not given, the first that has the model's number of features."
-POOLING = "How tokens become a row: mean, by the attention mask, or cls, the first token."
+POOLING = "How tokens become a row: mean, by the attention mask, or cls, the first token; if not given, mean."
 NORMALIZE = "Give the encoder's rows unit length; do so if the model was trained on rows of unit length."
 SAMPLE = "Inputs of the encoder to try it on, an array each, by name; if not given, they are made up."
 
@@ -32,7 +32,7 @@ def export(
     codes_only: Annotated[bool, Option("--codes-only", help="Leave probabilities out.")] = False,
     behind: Annotated[Path | None, Option(metavar="FILE", help=BEHIND)] = None,
     encoder_output: Annotated[str | None, Option(metavar="NAME", help=OUTPUT)] = None,
-    pooling: Annotated[str, Option(help=POOLING)] = "mean",
+    pooling: Annotated[str | None, Option(help=POOLING)] = None,
     normalize: Annotated[bool, Option("--normalize", help=NORMALIZE)] = False,
     sample: Annotated[Path | None, Option(metavar="FILE.npz", help=SAMPLE)] = None,
 ) -> None:
@@ -40,7 +40,8 @@ def export(
 
     The input is rows, float32. The outputs are codes, packed as gphash encode writes them, and, if the method knows
     them, bit_probabilities and class_probabilities; names of classes and the model's fingerprint are in the metadata.
-    Behind an encoder, the inputs are the encoder's, and its rows are one more output.
+    Behind an encoder, the inputs are the encoder's, and its rows are one more output. A model that was trained with
+    --descriptor PATH knows its encoder: another one is refused, and output, pooling and length are as in training.
 
     Before anything is written, the graph and the model encode the same rows. Codes must be equal but for bits in doubt:
     those whose sign depends on the order in which float32 numbers are added.
@@ -53,7 +54,8 @@ def export(
     began, learned = time.perf_counter(), models.load(model)
     names = learned.class_names
     mark = learned.fingerprint
-    found = exporting.export(learned.function, target, mark, names, codes_only=codes_only, behind=encoder)
+    how: dict[str, Any] = {"codes_only": codes_only, "behind": encoder, "trained": learned.descriptor}
+    found = exporting.export(learned.function, target, mark, names, **how)
     told: dict[str, Any] = {"file": target, "bytes": target.stat().st_size, "fingerprint": mark, **found._asdict()}
     told["seconds"] = time.perf_counter() - began
     if shown.answer(told, ""):

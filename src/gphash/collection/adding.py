@@ -22,7 +22,8 @@ def prepare(
     """New items and their pictures; see `Collection.add`."""
     contents, is_described = list(pictures_of or ()), X is None
     if isinstance(X, Source):
-        descriptors.check_same(collection.model.descriptor, X.descriptor, collection.name, X.name)
+        made_of = collection.descriptor or collection.model.descriptor
+        descriptors.check_same(made_of, X.descriptor, collection.name, X.name)
         contents, is_described = building.pictures_of(X), X.is_described
         X, items = X.X, building.said(X, items)
     if X is None and collection.descriptor is not None and collection.descriptor.takes == TEXTS:
@@ -52,8 +53,7 @@ def prepare(
 
 def _of_texts(collection: Any, items: Any) -> NDArray[np.float32]:
     """Rows of the items' texts."""
-    n_items = len(items) if isinstance(items, Sequence) else len(next(iter(dict(items or {}).values()), ()))
-    texts = columns.lists(items, n_items).get("text", ())
+    texts = columns.lists(items, len(items) if hasattr(items, "__len__") else 0).get("text", ())
     if not len(texts) or not all(isinstance(text, str) and text.strip() for text in texts):
         raise ValueError("X=None, and not every item has a text; give rows, or a text for each.")
     return described.rows(list(texts), collection.descriptor).X

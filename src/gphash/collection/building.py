@@ -88,7 +88,9 @@ def create(
             material, rows = _material(X, items, target, loaded)
             parts, codes = _encode(target, material, rows, loaded, progress, kind)
         else:
-            material = _of_blocks(blocks, items, target)._replace(descriptor=_encoder(encoder, loaded))
+            made_by = _encoder(encoder, loaded) or loaded.descriptor
+            descriptors.check_same(loaded.descriptor, made_by, "model.gph", str(blocks.folder))
+            material = _of_blocks(blocks, items, target)._replace(descriptor=made_by)
             own = _numbers(material.columns, blocks.n_rows)
             parts, codes = _encode_blocks(target, blocks, loaded, made.model, executor, progress, n_jobs, own, kind)
         pixels = material.images if isinstance(material.images, np.ndarray) else None
@@ -229,12 +231,12 @@ def _rows(X: Any, encoder: Any, model: Model, n_jobs: int | None) -> Any:
                 f"encoder={made_by}; {X.name!r} was read with {X.descriptor}: leave it out, or read it again."
             )
         return X
-    is_text = isinstance(X, Sequence) and len(X) > 0 and isinstance(X[0], str)
+    texts = columns.texts(X)
     made_by = made_by or model.descriptor
-    if made_by is None or not (is_text or encoder is not None):
+    if made_by is None or (texts is None and encoder is None):
         return X
-    rows: Any = described.rows(list(X), made_by, n_jobs).X if is_text else frames.held(X)
-    said = {"text": list(X)} if is_text else {}
+    rows: Any = frames.held(X) if texts is None else described.rows(texts, made_by, n_jobs).X
+    said = {} if texts is None else {"text": texts}
     return Source("", rows, None, None, (), None, None, made_by, "", (), None, said)
 
 
@@ -325,7 +327,7 @@ def _encode(
 ) -> tuple[list[PartFile], Iterable[Coded]]:
     """Write one part of all rows; their numbers and codes."""
     rows = X
-    if not len(rows) or rows.shape[1] != model.n_features:
+    if len(rows.shape) != 2 or not len(rows) or rows.shape[1] != model.n_features:
         raise ValueError(
             f"{material.name!r} has rows of shape {rows.shape}, and the model takes [n, {model.n_features}]; give "
             "data of the kind that it was trained with."

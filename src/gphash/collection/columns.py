@@ -12,6 +12,7 @@ from gphash.collection.rows import OWN, SAID, Key, Layout, Value
 
 LONGEST_LABEL, LONGEST_NAME = 256, 63
 LARGEST = 2**63 - 1
+LISTING = ("tolist", "to_list", "to_pylist")  # methods of arrays and columns of frames
 
 
 class Columns(NamedTuple):
@@ -130,8 +131,23 @@ def lists(items: Any, n_rows: int) -> dict[str, Sequence[Any]]:
     return {name: [row.get(name) for row in rows] for name in names}
 
 
+def texts(X: Any) -> list[str] | None:
+    """Texts as a list, from a list, an array of numpy, or a column of a frame; None if X begins with no text."""
+    is_column = isinstance(X, Sequence) or any(hasattr(X, method) for method in LISTING)
+    if not is_column or isinstance(X, str | bytes) or getattr(X, "ndim", 1) != 1:
+        return None
+    first: Any = next(iter(X), None)
+    if not isinstance(first.as_py() if hasattr(first, "as_py") else first, str):
+        return None
+    found = [*_listed(X)]
+    for row, one in enumerate(found):
+        if not isinstance(one, str):
+            raise ValueError(f"X has {one!r} in row {row}, and texts in others; give a text in each.")
+    return found
+
+
 def _listed(cells: Any) -> Sequence[Any]:
-    for method in ("tolist", "to_list", "to_pylist"):
+    for method in LISTING:
         if hasattr(cells, method):
             listed: list[Any] = getattr(cells, method)()
             return listed

@@ -17,6 +17,7 @@ from gphash.index.joining import CodePairs, TooManyPairsError
 
 PIECE = 4096  # pairs whose vectors are compared at once
 BATCH = 10_000  # keys that are read at once
+ROUNDING = 1e-9  # by which a cosine may be too small: that of a vector and itself need not be 1
 
 
 class Duplicate(NamedTuple):
@@ -103,7 +104,7 @@ class Duplicates:
             some = np.stack([left, right, np.zeros(len(left))])
             if self._cosine is not None:
                 some[2] = self._cosines(buckets.ids[left], buckets.ids[right])
-                some = some[:, some[2] >= self._cosine]
+                some = some[:, some[2] >= self._cosine - ROUNDING]
             found.append(some)
             total += some.shape[1]
             if total > joining.MOST:

@@ -20,7 +20,8 @@ _MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BO
 
 def read_lines(path: Path) -> Content:
     """One text a line; blank lines are left out."""
-    lines = decode(path, MOST_LINES_BYTES).splitlines()
+    # Not str.splitlines, which also breaks at form feeds and separators within a text.
+    lines = decode(path, MOST_LINES_BYTES).replace("\r\n", "\n").replace("\r", "\n").removesuffix("\n").split("\n")
     texts = [line.strip() for line in lines]
     kept = [text for text in texts if text]
     if not kept:

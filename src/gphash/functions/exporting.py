@@ -18,6 +18,7 @@ from gphash import files
 from gphash.arrays import Floats
 from gphash.codes import packing
 from gphash.data.descriptors import networks
+from gphash.data.descriptors.descriptor import Descriptor
 from gphash.functions import model as models
 from gphash.functions import onnx_encoders, onnx_graph
 from gphash.functions.model import Function
@@ -50,6 +51,7 @@ def export(
     *,
     codes_only: bool = False,
     behind: EncoderGraph | None = None,
+    trained: Descriptor | None = None,
 ) -> Exported:
     """Write a hash function as an ONNX file, once it has been seen to give the same codes.
 
@@ -67,8 +69,11 @@ def export(
         Leave probabilities out.
     behind
         An encoder to put in front.
+    trained
+        How the rows were made that the model was trained on, if that is known: an encoder must be the same.
     """
     check_replaceable(path)
+    behind = None if behind is None else onnx_encoders.as_trained(behind, trained)
     told = {"gphash_fingerprint": fingerprint, "gphash_bits": str(function.n_bits)}
     if classes is not None:
         told["gphash_classes"] = json.dumps([str(name) for name in classes])

@@ -3,11 +3,16 @@
 import os
 import zipfile
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from gphash.data.dataset import file_digest
+from gphash.data.descriptors.descriptor import Descriptor
+from gphash.data.descriptors.picture_encoder import PictureEncoder
+from gphash.data.descriptors.text_encoder import TextEncoder
 from gphash.functions import onnx_graph
 from gphash.functions.onnx_graph import Graph, Symbol
 
@@ -23,29 +28,55 @@ class EncoderGraph(NamedTuple):
 
     path: str | os.PathLike[str]
     output: str | None = None  # its name; if None, the first that has the model's number of features
-    pooling: str = "mean"  # of an output of tokens, [n, t, d]: their mean by the attention mask, or "cls", the first
+    pooling: str | None = None  # of tokens, [n, t, d]: "mean", by the attention mask, or "cls", the first; None is mean
     normalize: bool = False  # whether rows get unit length, as with many encoders of texts
     sample: Mapping[str, ArrayLike] | None = None  # inputs to try it on; made up if None
 
 
 def embedded(how: EncoderGraph, n_features: int) -> tuple[Graph, Symbol]:
     """A graph that begins with an encoder, and the rows, [n, d], from its output, [n, d] or [n, t, d]."""
-    check_pooling(how.pooling)
+    pooling = how.pooling or POOLINGS[0]
     encoder = onnx_graph.load_encoder(how.path)
     graph = Graph(encoder)
     value = _output(encoder, how.output, n_features)
     rows: Symbol = graph.theirs(value).astype(np.float32)
     if len(onnx_graph.dimensions(value) or ()) == 3:
-        rows = _pooled(graph, encoder, rows, how.pooling)
+        check_pooling(pooling)
+        rows = _pooled(graph, encoder, rows, pooling)
     if how.normalize:
         rows = rows / np.maximum(np.sqrt((rows * rows).sum()), LEAST_LENGTH)
     return graph, rows
 
 
-def check_pooling(pooling: str) -> None:
-    """Refuse what is no way to make a row of tokens."""
-    if pooling not in POOLINGS:
-        raise ValueError(f"pooling={pooling!r}; give one of {', '.join(POOLINGS)}.")
+def as_trained(how: EncoderGraph, trained: Descriptor | None) -> EncoderGraph:
+    """The encoder as the model's rows were made, if the model knows that; another one is refused.
+
+    Output, pooling and length are those of the descriptor. What else was said of them is refused.
+    """
+    if not isinstance(trained, TextEncoder | PictureEncoder):
+        return how
+    if (own := file_digest(Path(how.path))) != trained.model:
+        raise ValueError(
+            f"behind={os.fspath(how.path)!r} has SHA-256 {own}, and the model was trained on {trained}, a file with "
+            f"SHA-256 {trained.model}; give that one."
+        )
+    for name, given, needed in (
+        ("output", how.output, trained.output),
+        ("pooling", how.pooling, trained.pooling),
+        ("normalize", how.normalize or None, trained.normalised),
+    ):
+        if given not in (None, needed):
+            raise ValueError(f"{name}={given!r}, and the model was trained with {needed!r}; leave it out.")
+    return how._replace(output=trained.output, pooling=trained.pooling, normalize=trained.normalised)
+
+
+def check_pooling(pooling: str | None) -> None:
+    """Refuse what is no way to make a row of tokens in a graph."""
+    if pooling not in (None, *POOLINGS):
+        raise ValueError(
+            f"pooling={pooling!r}; give one of {', '.join(POOLINGS)}. A model that was trained with another one can "
+            "only be exported without its encoder."
+        )
 
 
 def read_sample(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:

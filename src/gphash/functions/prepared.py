@@ -147,6 +147,11 @@ class PreparedFunction:
         found: Floats = self.behind.classes(self.prepared(X), n_jobs)
         return found
 
+    def tell(self, chances: Floats) -> Floats:
+        """The same from P(bit = 1) of sampled codes, [n, m]."""
+        found: Floats = self.behind.tell(chances)
+        return found
+
     def reader(self) -> CodeReader | None:
         """What reads codes; None if the hash function cannot."""
         reader = getattr(self.behind, "reader", None)

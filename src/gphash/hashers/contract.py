@@ -249,13 +249,14 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             Leave probabilities out.
         behind : gphash.functions.onnx_encoders.EncoderGraph or None
             An encoder's graph to put in front. The inputs are then the encoder's, and `rows` is one of the outputs.
+            If the model knows the encoder that it was trained with, another one is refused, and rows are made as then.
         """
         from gphash.functions import exporting
 
         check_is_fitted(self, "hash_function_")
         names = getattr(self, "class_names_", None) or getattr(self, "tags_", None)
         about = self.hash_function_, path, self.fingerprint_, names
-        return exporting.export(*about, codes_only=codes_only, behind=behind)
+        return exporting.export(*about, codes_only=codes_only, behind=behind, trained=self.descriptor_)
 
     def _recall(self, learned: dict[str, Any]) -> dict[str, Any]:
         """Learned attributes from those that a file keeps."""

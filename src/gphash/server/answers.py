@@ -20,8 +20,8 @@ from gphash.collection.rows import SAID, Key, KnownKeyError, Row, Value
 from gphash.container import FormatError
 from gphash.data import pictures
 from gphash.data.descriptors.descriptor import PICTURES, TEXTS
-from gphash.data.descriptors.networks import MissingEncoderError
-from gphash.server import questions
+from gphash.data.descriptors.networks import EncodingError, MissingEncoderError
+from gphash.server import logs, questions
 from gphash.server.failures import Refusal, wrong
 from gphash.server.questions import EncodeForm, EncodeJson, ItemForm, ItemJson, RankingName, SearchForm, SearchJson
 from gphash.server.settings import ServiceSettings
@@ -258,7 +258,7 @@ def add(collection: Collection, question: ItemJson | ItemForm, picture: bytes, s
         if question.text is None or not question.text.strip():
             raise wrong("features: give features, or a text to encode.", "features")
         _check_takes(collection, TEXTS)
-    with _refusing():
+    with _refusing(thing="text" if isinstance(question, ItemJson) else "picture"):
         if isinstance(question, ItemJson):
             (key,) = collection.add(None if question.features is None else [question.features], [said])
         else:
@@ -344,7 +344,8 @@ def _features(
     _check_takes(collection, TEXTS if isinstance(thing, str) else PICTURES)
     if isinstance(thing, str) and not thing.strip():
         raise wrong("text: it is blank; give some words.", "text")
-    with _refusing("text" if isinstance(thing, str) else "picture"):
+    noun = "text" if isinstance(thing, str) else "picture"
+    with _refusing(noun, noun):
         return collection.describe(thing, max_pixels=settings.max_picture_pixels)[None].astype(np.float64)
 
 
@@ -367,12 +368,18 @@ def _check_takes(collection: Collection, subject: str) -> None:
 
 
 @contextlib.contextmanager
-def _refusing(argument: str | None = None) -> Iterator[None]:
-    """Answer what a collection says of what it was given, such as that features are too large."""
+def _refusing(argument: str | None = None, thing: str = "item") -> Iterator[None]:
+    """Answer what a collection says of what it was given, such as that features are too large.
+
+    `thing` is what an encoder may fail on. Why it does, and where it lies, the log says.
+    """
     try:
         yield
     except (KnownKeyError, pictures.PictureError, FormatError, MissingEncoderError):
         raise
+    except EncodingError as error:
+        logs.event("not encoded", error=str(error))
+        raise wrong(f"the encoder cannot encode this {thing}.", argument if thing == "item" else thing) from None
     except ValueError as error:
         # Its sentences begin with what they are about; a column stands in brackets.
         named = re.match(r"(items\['|X\b|\w+)(\w*)", str(error))

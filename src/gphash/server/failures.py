@@ -5,7 +5,7 @@ import json
 
 from gphash.collection.records import NoPictureError, UnknownItemError
 from gphash.collection.rows import KnownKeyError
-from gphash.data.descriptors.networks import MissingEncoderError
+from gphash.data.descriptors.networks import EncodingError, MissingEncoderError
 from gphash.data.pictures import PictureError, TooManyPixelsError
 from gphash.files import LockedError
 
@@ -66,6 +66,8 @@ def of(error: Exception) -> Refusal:
             return wrong(sentence, "picture", "bad_picture")
         case MissingEncoderError():
             return wrong("the service does not have the encoder; start it with --descriptor PATH.", code="no_encoder")
+        case EncodingError():  # its message says where the encoder lies
+            return wrong("the encoder cannot encode this text or picture.")
         case LockedError() | TimeoutError():
             return busy("locked", 503, "somebody else is changing the collection")
         case ConnectionError():

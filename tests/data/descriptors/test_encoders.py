@@ -10,10 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gphash.data import sources
-from gphash.data.descriptors import described, encoders, networks
+from gphash.data.descriptors import described, encoders, given_encoder, networks
 from gphash.data.descriptors.descriptor import Descriptor, check_same
 from gphash.data.descriptors.encoders import MissingEncoderError
 from gphash.data.headers import Roles
+from gphash.data.texts import read_lines
 from gphash.files import DataError
 from tests import onnx_models as small
 
@@ -304,6 +305,9 @@ def test_what_no_file_says_has_to_be_given(tmp_path):
         encoders.open_encoder(fixed, size=8, mean=MEAN, deviation=DEVIATION)
     with pytest.raises(ValueError, match=r"deviation=.*give three numbers"):
         encoders.open_encoder(fixed, mean=MEAN, deviation=(1, 0, 1))
+    for odd in (0.5, "0.5", None, ["a", "b", "c"]):
+        with pytest.raises(ValueError, match=r"mean=.*; give three numbers, for red, green and blue"):
+            encoders.open_encoder(fixed, mean=odd, deviation=DEVIATION)
 
 
 def test_known_pictures(tmp_path):
@@ -335,7 +339,7 @@ def test_anything_with_encode(tmp_path):
     encoder = Sentences()
     found = sources.read(tmp_path / "t.txt", descriptor=encoder)
     np.testing.assert_allclose(found.X, reference(text.strip() for text in TEXTS), atol=1e-6)
-    assert encoder.calls == [1, len(TEXTS)]
+    assert encoder.calls == [len(given_encoder.PROBE_TEXTS), len(TEXTS)]
     assert str(found.descriptor) == "texts by the encoder Sentences"
     # What a file keeps of it: what it makes of a sentence.
     again = Descriptor.from_meta(json.loads(json.dumps(found.descriptor.to_meta())))
@@ -350,6 +354,7 @@ def test_anything_with_encode(tmp_path):
     [
         (lambda texts: np.zeros(3), "give numbers"),
         (lambda texts: np.full((len(texts), 2), np.nan), "NaN"),
+        (lambda texts: np.zeros((len(texts), 2)), "gave nothing but zeros for each of 6 texts"),
         (7, "give a path, a function, or something with a method encode"),
     ],
 )
@@ -359,6 +364,25 @@ def test_objects_that_are_no_encoders(tmp_path, encoder, words):
         sources.read(tmp_path / "t.txt", descriptor=encoder)
 
 
+def test_objects_that_are_alike_on_some_texts():
+    def counting(*words):
+        return lambda texts: np.array([[text.count(word) for word in words] for text in texts], float)
+
+    first, second = (given_encoder.hand_in(counting(*words), "texts") for words in (("cat", "?"), ("fox", "?")))
+    assert np.array_equal(first.probe[0], second.probe[0])
+    assert first != second
+    assert given_encoder.hand_in(counting("cat", "?"), "texts") == first
+
+
+def test_rows_of_objects_are_not_served_to_others():
+    def counting(word):
+        return lambda texts: np.array([[1, text.count(word)] for text in texts], float)
+
+    for word, expected in (("zebra", 2), ("gnu", 1)):  # nothing that is tried tells these apart
+        made = given_encoder.hand_in(counting(word), "texts")
+        assert described.rows(["zebra zebra gnu"], made).X.tolist() == [[1, expected]]
+
+
 def test_a_function_of_pictures():
     found = sources.read("digits:test", descriptor=lambda images: np.stack([[one.mean(), one.max()] for one in images]))
     assert found.X.shape[1] == 2
@@ -366,6 +390,29 @@ def test_a_function_of_pictures():
 
 
 # ---- Texts as data
+
+
+def test_an_encoder_of_long_texts_is_opened_quickly(folder, monkeypatch):
+    seen, run = [], networks.Network.run
+    monkeypatch.setattr(
+        networks.Network,
+        "run",
+        lambda self, output, feed: seen.append(feed["input_ids"].shape) or run(self, output, feed),
+    )
+    encoder = encoders.open_encoder(folder, tokens=4096)
+    assert encoder.tokens == 4096
+    assert seen == [(1, 512)]
+    encoder.describe("the " * 5000)
+    assert seen[-1] == (1, 4096)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_only_line_ends_end_a_text(tmp_path, end):
+    texts = ["a\u2028cat", "a\x0cdog", "a\x85bird", "a\x1ccoin", "a\u2029\x0b\x1d\x1eloan"]
+    (tmp_path / "t.txt").write_bytes((end.join(texts) + end).encode())
+    found = read_lines(tmp_path / "t.txt")
+    assert found.columns["text"] == texts
+    assert found.skipped == ()
 
 
 def test_each_text_is_encoded_once(folder, monkeypatch):

@@ -1,7 +1,7 @@
 """From images or texts to features: each is described once, and its row kept in the user's cache folder.
 
-A row is kept by the SHA-256 of its picture or text. Files are decoded a few at a time, so a folder may be larger than
-memory, and adding a picture costs no more than that picture.
+A row is kept by the SHA-256 of its picture or text, unless an object of the program made it. Files are decoded a few at
+a time, so a folder may be larger than memory, and adding a picture costs no more than that picture.
 """
 
 import hashlib
@@ -96,7 +96,8 @@ def rows(
     path = cache.default_path()
     keys = _keys(type(descriptor), descriptor.identity(), _digests(images))
     n_bytes = 4 * descriptor.n_features
-    found = {key: row for key, row in cache.read(path, set(keys)).items() if len(row) == n_bytes}
+    known = cache.read(path, set(keys)) if descriptor.is_kept else {}
+    found = {key: row for key, row in known.items() if len(row) == n_bytes}
     # One number for each key: equal pictures are described once.
     missing = sorted({key: number for number, key in enumerate(keys) if key not in found}.values())
     reasons: dict[bytes, str] = {}
@@ -107,7 +108,8 @@ def rows(
         reasons |= {keys[page[place]]: reason for place, reason in faults.items()}
         sound = [keys[number] for place, number in enumerate(page) if place not in faults]
         new = {key: row.astype("<f4").tobytes() for key, row in zip(sound, X, strict=True)}
-        cache.write(path, new)
+        if descriptor.is_kept:
+            cache.write(path, new)
         found |= new
         if progress is not None:
             progress(len(images) - len(missing) + start + len(page), len(images))

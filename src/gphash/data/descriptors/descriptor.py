@@ -52,6 +52,8 @@ class Descriptor:
         How many are described before they are kept and progress is told.
     learns
         Whether `fit` learns anything from pictures that is worth keeping.
+    is_kept
+        Whether its parameters tell all of what makes a row, so that rows may be kept in the cache.
     """
 
     takes: ClassVar[str] = PICTURES
@@ -59,6 +61,7 @@ class Descriptor:
     longest: ClassVar[int] = 256
     page: ClassVar[int] = 512
     learns: ClassVar[bool] = False
+    is_kept: ClassVar[bool] = True
 
     @classmethod
     def fit(cls, images: NDArray[np.uint8] | Iterable[NDArray[np.uint8]], n_jobs: int | None = -1) -> Self:

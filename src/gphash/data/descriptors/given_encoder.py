@@ -1,14 +1,15 @@
 """Encoders that live in a Python program: any function, or anything with a method `encode`.
 
-Such an object cannot be kept in a file. What is kept is what it makes of one text, or of one picture: an encoder that
-is handed in later must make the same of it. `hand_in` is how a process gets to know one.
+Such an object cannot be kept in a file, and has no checksum. What is kept is what it makes of a few texts, or of a few
+pictures: an encoder that is handed in later must make the same of each. `hand_in` is how a process gets to know one.
+Its rows are not kept in the cache, which another object that is alike on these few would share.
 """
 
 import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +17,16 @@ from numpy.typing import NDArray
 from gphash.data.descriptors.descriptor import PICTURES, TEXTS, Descriptor
 from gphash.data.descriptors.networks import MissingEncoderError
 
-PROBE_TEXT = "What does the encoder make of this sentence?"
-PROBE_PICTURE = np.arange(64 * 64 * 3, dtype=np.uint32).reshape(64, 64, 3).astype(np.uint8)
+PROBE_TEXTS = (
+    "What does the encoder make of this sentence?",
+    "The bank lends money to a man with a cat and a dog, and the price of coffee rose by 12.5 % in 2019.",
+    "Physics, medicine, football, music, law: good news and bad news from all over the world!",
+    "Der schnelle braune Fuchs springt über den faulen Hund; où est la bibliothèque?",
+    "def f(x): return x**2 + 1",
+    "a",
+)
+_RAMP = np.arange(64 * 64 * 3, dtype=np.uint32).reshape(64, 64, 3)
+PROBE_PICTURES = tuple(one.astype(np.uint8) for one in (_RAMP, _RAMP // 48, _RAMP**2 // 7, _RAMP % 3 * 100))
 LIKE = 0.999  # the least cosine of two rows of one encoder, on other machines, too
 BATCH = 256
 
@@ -33,9 +42,10 @@ class GivenEncoder(Descriptor):
     called
         What the object is called.
     probe
-        What it makes of `PROBE_TEXT` or `PROBE_PICTURE`, float32 [d].
+        What it makes of `PROBE_TEXTS` or `PROBE_PICTURES`, float32 [p, d].
     """
 
+    is_kept: ClassVar[bool] = False
     subject: str
     called: str = field(compare=False)
     probe: NDArray[np.float32]
@@ -46,9 +56,14 @@ class GivenEncoder(Descriptor):
             raise ValueError(
                 f"subject={self.subject!r}, called={self.called!r}; give 'texts' or 'pictures', and a name."
             )
-        sound = isinstance(probe, np.ndarray) and probe.dtype == np.float32 and probe.ndim == 1 and len(probe)
+        sound = isinstance(probe, np.ndarray) and probe.dtype == np.float32 and probe.ndim == 2 and probe.size
         if not sound or not np.isfinite(probe).all():
-            raise ValueError("probe must be a row of finite numbers, float32 [d].")
+            raise ValueError("probe must be rows of finite numbers, float32 [p, d].")
+        if not probe.any():
+            raise ValueError(
+                f"encoder {self.called} gave nothing but zeros for each of {len(probe)} {self.subject} to try it on, "
+                "so it cannot be told from others; give one that makes something of any of them."
+            )
 
     @classmethod
     def fit(cls, images: Any, n_jobs: int | None = -1, **options: Any) -> Self:
@@ -63,7 +78,7 @@ class GivenEncoder(Descriptor):
     @property
     def n_features(self) -> int:
         """Length of a row."""
-        return len(self.probe)
+        return int(self.probe.shape[1])
 
     @property
     def mark(self) -> str:
@@ -107,7 +122,7 @@ def hand_in(encoder: Any, subject: str, stored: Descriptor | None = None) -> Giv
     if not callable(call):
         raise ValueError(f"encoder={encoder!r}; give a path, a function, or something with a method encode.")
     called = getattr(encoder, "__name__", type(encoder).__name__)
-    probe = rows_of(call, [PROBE_TEXT if subject == TEXTS else PROBE_PICTURE], called)[0]
+    probe = rows_of(call, [*(PROBE_TEXTS if subject == TEXTS else PROBE_PICTURES)], called)
     made = GivenEncoder(subject, called, probe)
     if stored is not None and made == stored:
         assert isinstance(stored, GivenEncoder)
@@ -133,10 +148,11 @@ def rows_of(encode: Callable[[list[Any]], Any], things: list[Any], called: str, 
     return rows
 
 
-def is_like(one: NDArray[np.float32], other: NDArray[np.float32]) -> bool:
-    """Whether two rows are the same but for rounding."""
+def is_like(one: NDArray[Any], other: NDArray[Any]) -> bool:
+    """Whether rows [p, d] are the same but for rounding, each of them."""
     if one.shape != other.shape:
         return False
-    scale = float(np.linalg.norm(one) * np.linalg.norm(other))
-    lengths = np.isclose(np.linalg.norm(one), np.linalg.norm(other), rtol=1e-2)
-    return bool(lengths and (scale == 0 or float(one @ other) >= LIKE * scale))
+    one, other = one.astype(np.float64), other.astype(np.float64)
+    lengths, others = np.linalg.norm(one, axis=1), np.linalg.norm(other, axis=1)
+    close = np.isclose(lengths, others, rtol=1e-2, atol=0)
+    return bool((close & ((one * other).sum(axis=1) >= LIKE * lengths * others)).all())

@@ -41,6 +41,10 @@ class MissingEncoderError(ValueError):
     """The file of an encoder is not where it was, or is another one."""
 
 
+class EncodingError(DataError):
+    """An encoder fails on a text or a picture; the message names its file."""
+
+
 class Port(NamedTuple):
     """An input or output of a network: name, type of its numbers, if it has any, and shape; 0 is any length."""
 
@@ -76,9 +80,9 @@ class Network:
         try:
             found = self._session.run([output], dict(feed))[0]
         except Exception as error:
-            raise DataError(f"{self.label} fails: {_reason(error)}") from error
+            raise EncodingError(f"{self.label} fails: {_reason(error)}") from error
         if not isinstance(found, np.ndarray) or found.dtype.kind != "f":
-            raise DataError(f"{self.label}: the output {output!r} is not an array of floating-point numbers")
+            raise EncodingError(f"{self.label}: the output {output!r} is not an array of floating-point numbers")
         return found
 
     def output(self, wanted: str | None, liked: Sequence[str]) -> Port:
@@ -117,7 +121,8 @@ class Words:
             whole = self._tokenizer.post_process(found) if self.n_special else found
         # Its errors are plain exceptions.
         except Exception as error:
-            raise DataError(f"{self.label} cannot cut the text {text[:40]!r} into tokens: {_reason(error)}") from error
+            what = f"{self.label} cannot cut the text {text[:40]!r} into tokens"
+            raise EncodingError(f"{what}: {_reason(error)}") from error
         return whole.ids[:most], whole.type_ids[:most]
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from gphash.data import pictures
 from gphash.data.descriptors import networks
 from gphash.data.descriptors.descriptor import Descriptor, check_sides
-from gphash.data.descriptors.networks import Network
+from gphash.data.descriptors.networks import EncodingError, Network
 from gphash.data.descriptors.text_encoder import check_fields
 from gphash.files import DataError
 
@@ -101,7 +101,7 @@ class PictureEncoder(Descriptor):
             told |= {"shape": fixed, "resized": fixed, "shorter": 0}
         for name in ("mean", "deviation"):
             if name in settings:
-                told[name] = tuple(float(one) for one in settings[name])
+                told[name] = _three(settings[name], name)
         if missing := [name for name in ("shape", "mean", "deviation") if name not in told]:
             needed = " and ".join("size" if name == "shape" else name for name in missing)
             raise ValueError(
@@ -138,7 +138,8 @@ class PictureEncoder(Descriptor):
         network = networks.network(self.model, self.model_path)
         row = _run(self, network, self._brought(pixels))
         if row.shape != (self.width,) or not np.isfinite(row).all():
-            raise DataError(f"{network.label} gives a row of shape {row.shape}; {self.width} finite numbers are needed")
+            needed = f"{self.width} finite numbers are needed"
+            raise EncodingError(f"{network.label} gives a row of shape {row.shape}; {needed}")
         return row
 
     def _brought(self, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -191,6 +192,14 @@ def _told(path: Path) -> dict[str, Any]:
     except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
         raise DataError(f"{str(path)!r} is not what a preprocessor's file should be: {error!r}") from error
     return found
+
+
+def _three(given: Any, name: str) -> tuple[float, ...]:
+    """A number for each colour; whether there are three, the encoder checks."""
+    try:
+        return tuple(float(one) for one in given)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name}={given!r}; give three numbers, for red, green and blue.") from None
 
 
 def _pair(size: Any, name: str) -> tuple[int, int]:

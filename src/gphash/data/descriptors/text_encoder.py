@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from gphash.data.descriptors import networks
 from gphash.data.descriptors.descriptor import TEXTS, Descriptor
-from gphash.data.descriptors.networks import Network, Words
+from gphash.data.descriptors.networks import EncodingError, Network, Words
 from gphash.files import DataError
 
 POOLINGS = ("mean", "cls", "max", "last")
@@ -112,7 +112,8 @@ class TextEncoder(Descriptor):
         # A tokenizer may know nothing of a text, and add nothing to it.
         row = _pooled(self, network, ids, kinds) if ids else np.zeros(self.width, np.float32)
         if row.shape != (self.width,) or not np.isfinite(row).all():
-            raise DataError(f"{network.label} gives a row of shape {row.shape}; {self.width} finite numbers are needed")
+            needed = f"{self.width} finite numbers are needed"
+            raise EncodingError(f"{network.label} gives a row of shape {row.shape}; {needed}")
         return row
 
     def __str__(self) -> str:
@@ -170,12 +171,16 @@ def _check_inputs(network: Network) -> None:
 
 
 def _width(encoder: TextEncoder, network: Network, words: Words) -> int:
-    """Length of a row, from the last token that there is, as often as a text may have it: a tokenizer must fit."""
+    """Length of a row, from the last token that there is, as often as a text may have it: a tokenizer must fit.
+
+    Time and memory may grow with the square of the tokens, so that more than usual are not tried.
+    """
+    tried = min(encoder.tokens, USUAL_TOKENS)
     try:
-        row = _pooled(encoder, network, [words.last_id] * encoder.tokens, [0] * encoder.tokens)
+        row = _pooled(encoder, network, [words.last_id] * tried, [0] * tried)
     except DataError as error:
         raise DataError(
-            f"{error} (given {encoder.tokens} tokens, and the tokenizer's last, {words.last_id}: does the tokenizer "
+            f"{error} (given {tried} tokens, and the tokenizer's last, {words.last_id}: does the tokenizer "
             "belong to the model, and does it take so many tokens?)"
         ) from error
     if row.ndim != 1:
