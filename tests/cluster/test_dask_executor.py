@@ -477,6 +477,14 @@ def test_conjugate_gradients_run_on_a_cluster(client):
     assert_same_model(spread, local)
 
 
+@pytest.mark.parametrize("solver", ["shared", "conjugate"])
+@pytest.mark.parametrize("n_rows", [188, 375, 625])
+def test_blocks_of_unequal_sizes_stay_with_what_is_made_of_them(client, solver, n_rows):
+    given = {**SETTINGS, "n_representatives": 156, "block_size": 64, "solver": solver}
+    local, spread = (GPHasher(**given).fit(X[:n_rows], Y[:n_rows], executor=where) for where in (None, client))
+    assert_same_model(spread, local)
+
+
 def test_the_papers_solver_does_not_run_on_a_cluster(client):
     with pytest.raises(ValueError, match="solver='blockwise' works on one machine only"):
         GPHasher(**SETTINGS, solver="blockwise").fit(X, Y, executor=client)

@@ -384,7 +384,7 @@ def test_an_interruption_before_the_first_sweep_of_fixed_questions_keeps_what_wa
     assert len(chosen) == 1
 
 
-@pytest.mark.filterwarnings("ignore:expectation propagation has not converged")
+@pytest.mark.filterwarnings("ignore:training has not converged")
 @pytest.mark.parametrize("codes", ["posterior", "sampled"])
 def test_a_factor_of_several_panels_is_resumed_as_it_was(tmp_path, codes):
     settings = digits.QUICK | {"n_inducing": 150, "max_sweeps": 5, "codes": codes}

@@ -6,8 +6,8 @@ from scipy.special import log_ndtr
 from sklearn.datasets import load_digits
 
 from gphash import GPHasher
-from gphash.execution.local import LocalExecutor
-from gphash.method import conjugate
+from gphash.execution.local import BlocksLostError, LocalExecutor
+from gphash.method import conjugate, sweeping
 from gphash.method import prior as priors
 from gphash.method.conjugate import Solver
 from gphash.method.kernels import SquaredExponential
@@ -71,7 +71,7 @@ class TestAnswers:
     @pytest.fixture(autouse=True)
     def to_the_end(self, monkeypatch):
         monkeypatch.setattr(conjugate, "STEPS", 60)
-        monkeypatch.setattr(conjugate, "NEWTON_STEPS", 60)
+        monkeypatch.setattr(conjugate, "FIRST_STEPS", 60)
         monkeypatch.setattr(conjugate, "TOLERANCE", 1e-5)
         monkeypatch.setattr(conjugate, "CONVERGED", 1e-6)
 
@@ -107,7 +107,7 @@ def test_a_fold_leaves_out_about_a_fifth_of_all_rows_or_less(n_dealt, n_rows, ex
 
 def test_steps_are_reported_and_the_precisions_settle():
     seen = []
-    solved(lambda solver: solver.laplace(seen.append))
+    solved(lambda solver: solver.laplace(lambda sweep, _: seen.append(sweep)))
     assert [sweep.number for sweep in seen] == list(range(1, len(seen) + 1))
     assert seen[-1].change <= conjugate.CONVERGED < seen[0].change
     assert seen[-1].leave_one_out > np.log(0.5) + 0.1
@@ -133,6 +133,52 @@ class TestHasher:
         few, many = (GPHasher(**SETTINGS | {"n_inducing": r}).fit(rows[:600], y[:600]).seconds_ for r in (100, 200))
         assert "least squares" not in few
         assert "least squares" in many
+
+    def test_inducing_inputs_that_are_close_spoil_nothing(self):
+        """Weights are large there and cancel, the more so the larger the functions may be."""
+        rows = np.random.default_rng(0).uniform(size=(2600, 2)).astype(np.float32)
+        classes = rows.argmax(axis=1) + 2 * (rows.sum(axis=1) > 1)
+        given = {"n_bits": 8, "n_inducing": 600, "inducing": "random", "length_scale": 1.0, "signal_scale": 30.0}
+        fitted = GPHasher(**given, solver="conjugate", random_state=0).fit(rows[:2000], classes[:2000])
+        assert fitted.score(rows[2000:], classes[2000:]) > 0.95
+
+    def test_easy_rows_with_a_crooked_border_are_learned_to_the_end(self):
+        rows = np.random.default_rng(5).normal(size=(4000, 6)).astype(np.float32)
+        classes = (rows[:, 0] * rows[:, 1] > 0).astype(int)
+        given = {"n_bits": 8, "n_inducing": 500, "length_scale": 0.99, "signal_scale": 16.0, "random_state": 0}
+        scores = [
+            GPHasher(**given, solver=solver).fit(rows[:3000], classes[:3000]).score(rows[3000:], classes[3000:])
+            for solver in ("shared", "conjugate")
+        ]
+        assert scores[1] > scores[0] - 0.01
+
+    def test_blocks_of_a_single_row(self):
+        rows, y = load_digits(return_X_y=True)
+        given = SETTINGS | {"n_inducing": 50, "block_size": 1, "solver": "conjugate"}
+        assert GPHasher(**given).fit(rows[:300], y[:300]).score(rows[300:600], y[300:600]) > 0.6
+
+    def test_a_larger_power_keeps_ep(self):
+        assert sweeping.solver("auto", 5000, 0.05, fixed=True) == "conjugate"
+        assert sweeping.solver("auto", 5000, 1.0, fixed=True) == "shared"
+
+    def test_lost_blocks_are_made_again_and_steps_go_on(self, monkeypatch):
+        rows, y = load_digits(return_X_y=True)
+        given = SETTINGS | {"n_inducing": 100, "solver": "conjugate"}
+        expected = GPHasher(**given).fit(rows[:600], y[:600])
+        match, calls = Solver._match, []
+
+        def losing(self, *arguments):
+            calls.append(1)
+            if len(calls) % 3 == 0:
+                raise BlocksLostError("a worker is gone")
+            return match(self, *arguments)
+
+        monkeypatch.setattr(Solver, "_match", losing)
+        with pytest.warns(RuntimeWarning, match="a worker is gone; its blocks are made again, and training goes on"):
+            found = GPHasher(**given).fit(rows[:600], y[:600])
+        numbers = [sweep.number for sweep in found.sweeps_]
+        assert numbers == list(range(1, len(numbers) + 1))
+        assert found.score(rows[600:], y[600:]) == pytest.approx(expected.score(rows[600:], y[600:]), abs=0.01)
 
     @pytest.mark.parametrize(
         ("told", "given"),

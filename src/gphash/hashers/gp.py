@@ -64,7 +64,7 @@ class GPHasher(Hasher):
         directions that retrieve well. "sampled" is the paper: every bit has a function of its own, and codes
         are sampled together with it. Pair lists are always learned by sampling.
     n_inducing : int
-        Number of inducing inputs, r. More are more accurate; training time grows with r², encoding time with r.
+        Number of inducing inputs, r. More are more accurate, and take longer.
     inducing : {"kmeans", "random"}
         Inducing inputs are k-means centres, or random rows as in the paper.
     solver : {"auto", "shared", "blockwise", "conjugate"}
@@ -80,7 +80,7 @@ class GPHasher(Hasher):
         ℓ and σ_f of the kernel; "auto" chooses by the leave-one-out score of EP on a sample of rows.
     power : float
         α of power EP: the share of what the inducing inputs leave open that counts as noise. 1 is the paper (FITC), 0
-        the variational limit.
+        the variational limit, which conjugate gradients (`solver`) always have.
     metric : "auto" or None
         "auto" learns, from labels or tags, a linear map to the few dimensions in which codes change, and keeps it if
         unseen rows are found better by it. None compares rows by all their features alike.
@@ -441,7 +441,7 @@ def _train(
         if keeper is not None:
             keeper.write()
     if (change := trained.sweeps[-1].change) > UNCONVERGED:
-        words = f"expectation propagation has not converged: its sites still change by {change:.0%} a sweep. "
+        words = f"training has not converged: its sites still change by {change:.0%} a sweep. "
         words += "A smaller signal_scale makes it converge more easily."
         warnings.warn(words, ConvergenceWarning, stacklevel=6)
     if trained.collapse is not None:

@@ -32,9 +32,10 @@ from gphash.method.state import RowBlock, Sweep
 from gphash.method.triangular import Factor
 
 LEFT_OUT = 0.2  # share of all rows, about, that a fold leaves out
-STEPS, TOLERANCE = 12, 1e-2  # of conjugate gradients for least squares; relative error at which they end
-NEWTON, NEWTON_STEPS = 25, 4  # of Laplace's method at most; of conjugate gradients within one of them
-CONVERGED = 0.1  # relative change of the site precisions at which Laplace's method ends
+STEPS, FIRST_STEPS = 20, 5  # of conjugate gradients at most; as long as Laplace's method is far from its end
+TOLERANCE = 5e-2  # relative error of means at which they end
+NEWTON = 25  # steps of Laplace's method at most
+FAR, CONVERGED = 0.3, 0.1  # relative change of the site precisions from which Laplace's method is far from it; its end
 STALE = 2.0  # how far the sum of the precisions may move, as a factor, before it is preconditioned anew
 
 
@@ -59,8 +60,10 @@ def count_folds(n_dealt: int, n_rows: int) -> int:
 
 def deal(signs: Signs, n_folds: int, seed: Sequence[int]) -> Asked:
     """The rows of a block, dealt out to folds; to none of them if there are none."""
-    drawn = np.random.default_rng(seed).permutation(len(signs))
-    return Asked(signs, 1 + drawn % n_folds if n_folds else np.zeros_like(drawn))
+    generator = np.random.default_rng(seed)
+    drawn = generator.permutation(len(signs))
+    # Blocks do not all begin with the same fold, or there would be one only if each had a single row.
+    return Asked(signs, 1 + (drawn + generator.integers(n_folds)) % n_folds if n_folds else np.zeros_like(drawn))
 
 
 class Solver:
@@ -79,66 +82,85 @@ class Solver:
         self.rows, self.asked, self.some, self.executor = rows, asked, some, executor
         self.n_questions, self.n_columns = shape[0], shape[0] * (shape[1] + 1)
         self._tile = partial(np.tile, reps=shape[1] + 1)  # columns of all questions, again for each fold
-        self._root = prior.root.panels
-        gram, _ = scipy.linalg.get_lapack_funcs(("lauum",), (self._root,))[0](np.asfortranarray(self._root), lower=1)
-        self._gram = gram  # Lᵀ L, its lower half
+        self._root = prior.root.lower
+        (multiply,) = scipy.linalg.get_lapack_funcs(("lauum",), (prior.root.panels,))
+        self._gram, _ = multiply(np.asfortranarray(prior.root.panels), lower=1)  # Lᵀ L, its lower half
         self._made: tuple[float, Factor] | None = None
 
     def least_squares(self, precision: float) -> Solved:
         """Answers as if true ones were values seen with noise of this precision; heavy rows count like the mean."""
         tile = self._tile
 
-        def see(block: RowBlock, own: Asked) -> tuple[Sites, tuple[Floats, ...]]:
+        def see(block: RowBlock, own: Asked) -> tuple[Floats, tuple[Floats, ...]]:
             share = np.full(own.signs.shape, precision)
             if block.weights is not None:
                 share *= np.minimum(block.weights, 1.0)[:, None]
             sites = _masked(Sites(*map(tile, (share, share * own.signs))), own)
-            return sites, _slope(block, sites, np.zeros(sites.shift.shape))
+            return sites.precision.astype(np.float32), _slope(block, sites, np.zeros(sites.shift.shape))
 
-        sites, slope = self.executor.map_and_sum(see, self.rows, self.asked)
-        return self._solved(self._solve(sites, slope, np.zeros((len(self._gram), self.n_columns)), STEPS))
+        precisions, slope = self.executor.map_and_sum(see, self.rows, self.asked)
+        return self._solved(self._solve(precisions, slope, np.zeros((len(self._gram), self.n_columns)), STEPS))
 
-    def laplace(self, watch: Callable[[Sweep], None] = lambda _: None) -> Solved:
-        """Answers under the likelihood Φ(y h), by Newton's method; `watch` sees every step as a sweep."""
-        tile, began = self._tile, time.perf_counter()
-        mean: Floats = np.zeros((len(self._gram), self.n_columns))
-        sites, slope = self.executor.map_and_sum(lambda block, own: _begin(block, own, tile), self.rows, self.asked)
-        for number in range(1, NEWTON + 1):
-            mean = self._solve(sites, slope, mean, NEWTON_STEPS)
-            weights = self._weights(mean)
+    def laplace(
+        self, watch: Callable[[Sweep, Floats], None] = lambda *_: None, begun: tuple[int, Floats | None] = (0, None)
+    ) -> Solved:
+        """Answers under the likelihood Φ(y h), by Newton's method.
 
-            def match(block: RowBlock, own: Asked, before: Sites) -> tuple[Sites, tuple[Floats, ...]]:
-                latent, nothing = (block.Phi @ weights).astype(np.float64), np.zeros(len(own.signs))  # noqa: B023
-                new, _ = ep.match(latent, tile(own.signs), nothing, nothing, block.weights)
-                new, left_out = _masked(new, own), own.folds > 0
-                score = log_ndtr(own.signs * _own(latent, own))[left_out].sum()
-                change = np.abs(new.precision - before.precision).sum()
-                counts = np.array([left_out.sum() * own.signs.shape[1], score, change, before.precision.sum()])
-                return new, (*_slope(block, new, latent), counts)
-
-            sites, (gradient, energy, precision, counts) = self.executor.map_and_sum(
-                match, self.rows, self.asked, sites
-            )
-            slope = gradient, energy, precision
-            n_scored, score, moved, total = counts.tolist()
-            change, seconds, began = moved / total if total else 0.0, time.perf_counter() - began, time.perf_counter()
-            watch(Sweep(number, 0, score / n_scored, change, False, True, seconds))
+        `watch` sees every step as a sweep, with the means, [r, columns]. `begun` is how many steps were taken before,
+        and what they came to.
+        """
+        done, mean = begun
+        precisions, slope, _ = self._match(mean, None)
+        mean = np.zeros((len(self._gram), self.n_columns)) if mean is None else mean
+        change = np.inf
+        for number in range(done + 1, NEWTON + 1):
+            began = time.perf_counter()
+            mean = self._solve(precisions, slope, mean, FIRST_STEPS if change > FAR else STEPS)
+            precisions, slope, (n_scored, score, moved, total) = self._match(mean, precisions)
+            change, seconds = moved / total if total else 0.0, time.perf_counter() - began
+            watch(Sweep(number, 0, score / n_scored, change, False, True, seconds), mean)
             if change <= CONVERGED:
                 break
-        return self._solved(self._solve(sites, slope, mean, NEWTON_STEPS))
+        return self._solved(self._solve(precisions, slope, mean, STEPS))
 
-    def _solve(self, sites: Sequence[Sites], slope: Sequence[Floats], mean: Floats, steps: int) -> Floats:
-        """Means for these sites, from older ones at which `slope` is the sum of `_slope`."""
+    def _match(
+        self, mean: Floats | None, older: Sequence[Floats] | None
+    ) -> tuple[Sequence[Floats], Sequence[Floats], list[float]]:
+        """Site precisions around the means, or before there are any, [b, columns]; and the sum of `_slope`.
+
+        And how many rows are left out times questions, their score, |change of τ|, and the τ before.
+        """
+        tile, weights = self._tile, None if mean is None else self._weights(mean)
+
+        def match(block: RowBlock, own: Asked, before: Floats | None) -> tuple[Floats, tuple[Floats, ...]]:
+            nothing, columns = np.zeros(len(own.signs)), tile(own.signs)
+            latent = np.zeros(columns.shape) if weights is None else (block.Phi @ weights).astype(np.float64)
+            new = ep.initial_sites(columns)
+            if weights is not None:
+                new, _ = ep.match(latent, columns, nothing, nothing, block.weights)
+            new, left_out = _masked(new, own), own.folds > 0
+            score = log_ndtr(own.signs * _own(latent, own))[left_out].sum()
+            moved = 0.0 if before is None else np.abs(new.precision - before).sum()
+            total = 0.0 if before is None else before.sum(dtype=np.float64)
+            counts = np.array([left_out.sum() * own.signs.shape[1], score, moved, total])
+            return new.precision.astype(np.float32), (*_slope(block, new, latent), counts)
+
+        known = [None] * len(self.rows) if older is None else older
+        precisions, sums = self.executor.map_and_sum(match, self.rows, self.asked, known)
+        return precisions, sums[:-1], sums[-1].tolist()
+
+    def _solve(self, precisions: Sequence[Floats], slope: Sequence[Floats], mean: Floats, steps: int) -> Floats:
+        """Means for sites of these precisions, from older ones at which `slope` is the sum of `_slope`."""
         gradient, energy, total = slope
 
         def product(direction: Floats) -> Floats:
             """The map p_j ↦ L⁻¹ Kᵀ diag(τ_j) K L⁻ᵀ p_j for all columns together."""
             pushed = self._weights(direction)
 
-            def push(block: RowBlock, own: Sites) -> tuple[Floats]:
-                return (block.Phi.T @ (own.precision * (block.Phi @ pushed)).astype(np.float32),)
+            def push(block: RowBlock, precision: Floats) -> tuple[Floats]:
+                return (block.Phi.T @ (precision * (block.Phi @ pushed)),)
 
-            return self._whiten(self.executor.sum(push, self.rows, sites)[0])
+            return self._whiten(self.executor.sum(push, self.rows, precisions)[0])
 
         factor = self._factor(float(total))
         return ep.solve_means(product, self._whiten(gradient), mean, energy, factor, steps, TOLERANCE)
@@ -154,25 +176,32 @@ class Solver:
         """What preconditions the sum of mean precisions; made anew when that has moved far."""
         if self._made is None or not 1 / STALE <= total / self._made[0] <= STALE:
             self._made = None  # so that two are never kept
-            matrix = self._gram * np.float32(total / len(self._gram))
-            matrix.flat[:: len(matrix) + 1] += 1
-            lower = scipy.linalg.cholesky(matrix, lower=True, overwrite_a=True, check_finite=False)
-            self._made = total, Factor(lower, lower, ())
+            self._made = total, _preconditioner(self._gram, total / len(self._gram))
         return self._made[1]
 
     def _weights(self, mean: Floats) -> Floats:
-        """L⁻ᵀ v in single precision."""
-        return _triangular(self._root, mean, "T")
+        """L⁻ᵀ v, computed in double precision: weights are large where inducing inputs are close, and cancel."""
+        return _triangular(self._root, mean, "T").astype(np.float32)
 
     def _whiten(self, columns: Floats) -> Floats:
-        """L⁻¹ x in single precision."""
+        """L⁻¹ x."""
         return _triangular(self._root, columns, "N")
 
 
-def _begin(block: RowBlock, own: Asked, tile: Callable[[Floats], Floats]) -> tuple[Sites, tuple[Floats, ...]]:
-    """Sites before the first step, and their slope at means of zero."""
-    sites = _masked(Sites(*map(tile, ep.initial_sites(own.signs))), own)
-    return sites, _slope(block, sites, np.zeros(sites.shift.shape))
+def _preconditioner(gram: Floats, times: float) -> Factor:
+    """The factor of I + c G, from the lower half of G; it may be inexact, so the diagonal is raised if need be."""
+    jitter = 0.0
+    while True:
+        matrix = gram * np.float32(times)
+        diagonal = np.diag(matrix).copy()
+        np.fill_diagonal(matrix, diagonal + 1 + np.float32(jitter * diagonal.mean()))
+        try:
+            lower = scipy.linalg.cholesky(matrix, lower=True, overwrite_a=True, check_finite=False)
+            return Factor(lower, lower, ())
+        except scipy.linalg.LinAlgError:
+            jitter = max(10 * jitter, 1e-6)
+            if not jitter <= 1:  # not even the identity would help
+                raise
 
 
 def _slope(block: RowBlock, sites: Sites, latent: Floats) -> tuple[Floats, Floats, Floats]:
@@ -183,7 +212,7 @@ def _slope(block: RowBlock, sites: Sites, latent: Floats) -> tuple[Floats, Float
 
 
 def _triangular(lower: Floats, columns: Floats, trans: str) -> Floats:
-    columns = columns.astype(np.float32)
+    columns = columns.astype(np.float64)
     return np.asarray(scipy.linalg.solve_triangular(lower, columns, lower=True, trans=trans, check_finite=False))
 
 

@@ -51,7 +51,8 @@ Match = Callable[[RowBlock, Latent, Signs | None, Floats, Floats], tuple[Latent,
 
 def init(problem: Problem, signs: Sequence[Signs], executor: Executor) -> State:
     """State before the first sweep, from initial codes of every block."""
-    latents = executor.map(lambda block_signs: Latent(block_signs, ep.initial_sites(block_signs), None), signs)
+    # Rows come along, so that each block is made where its rows are.
+    latents = executor.map(lambda _, own: Latent(own, ep.initial_sites(own), None), problem.rows, signs)
     return _begin(problem, latents, executor)
 
 

@@ -148,7 +148,7 @@ class RowSource(NamedTuple):
         )
 
     def _rows(self, numbers: Sequence[int], spill: Spill | None) -> Sequence[RowBlock]:
-        """Whitened features and supervision of some blocks."""
+        """Features and supervision of some blocks."""
         supervision, scaled, prior, n_inducing = self.supervision, self.scaling, self.prior, len(self.prior.Z)
         whitened = self.solver != "conjugate"
         blocks = [self.partition.blocks[number] for number in numbers]

@@ -5,7 +5,6 @@ Blocks that are lost on the way are made again, and work goes on.
 
 import warnings
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -25,7 +24,8 @@ R = TypeVar("R")
 Note = Callable[[State | None, Sweep | None], None]
 
 CHOICES = ("auto", *SOLVERS, "conjugate")
-MANY = 2000  # inducing inputs; conjugate gradients take over beyond
+MANY = 2000  # inducing inputs; conjugate gradients take over beyond,
+LITTLE = 0.05  # unless α is larger
 NOISE = 0.1  # variance of what least squares sees, as a share of the prior's; of .01, .1 and 1, on training rows
 MOST_LOSSES = 3  # of blocks, one after another without a sweep between them
 
@@ -45,10 +45,10 @@ class Drawn(NamedTuple):
     left_out: Floats  # leave-one-out z-scores γ of some rows, [s, m]
 
 
-def solver(asked_for: str, n_inducing: int, fixed: bool) -> str:
-    """The solver by its name; conjugate gradients are for fixed questions only."""
+def solver(asked_for: str, n_inducing: int, power: float, fixed: bool) -> str:
+    """The solver by its name; conjugate gradients are for fixed questions only, and their α is 0."""
     if asked_for == "auto":
-        return "conjugate" if fixed and n_inducing > MANY else "shared"
+        return "conjugate" if fixed and n_inducing > MANY and power <= LITTLE else "shared"
     if asked_for == "conjugate" and not fixed:
         raise ValueError("solver='conjugate' is for labels and tags with codes='posterior'; give 'auto' or 'shared'.")
     return asked_for
@@ -82,25 +82,24 @@ def alternate(
         state = persist(lambda: source.first_state(source.mended(problem), start))
         note(state, None)
         lap("first codes" if source.answers is None else "coarse model")
-    latest, losses, executor = state, 0, source.executor
+    latest, executor = state, source.executor
 
-    def remember(state: State, sweep: Sweep) -> None:
-        nonlocal latest, losses
-        latest, losses = state, 0
-        note(state, sweep)
+    def work(further: Callable[[], None]) -> Answers | Drawn:
+        nonlocal problem, latest
 
-    while True:
-        try:
-            problem, latest = source.recovered(problem, latest, start, codes)
-            state = inference.run(problem, latest, Schedule(max_sweeps), executor, remember, source.solver)
-            found = _ended(source, problem, inference.finish(problem, state, executor))
-            lap("sweeps")
-            return found
-        except BlocksLostError as error:
-            losses += 1
-            if losses > MOST_LOSSES:
-                raise
-            warnings.warn(f"{error}; its blocks are made again, and training goes on.", RuntimeWarning, stacklevel=3)
+        def remember(state: State, sweep: Sweep) -> None:
+            nonlocal latest
+            latest = state
+            further()
+            note(state, sweep)
+
+        problem, latest = source.recovered(problem, latest, start, codes)
+        ended = inference.run(problem, latest, Schedule(max_sweeps), executor, remember, source.solver)
+        return _ended(source, problem, inference.finish(problem, ended, executor))
+
+    found = _survived(work)
+    lap("sweeps")
+    return found
 
 
 def solve(source: RowSource, problem: Problem, seed: int, note: Note, lap: Callable[[str], None]) -> Answers:
@@ -115,17 +114,47 @@ def solve(source: RowSource, problem: Problem, seed: int, note: Note, lap: Calla
     dealt = [n_folds if number in asked else 0 for number in range(len(blocks))]
     seeds = [(seed, 44, number) for number in range(len(blocks))]
 
-    def work() -> list[Solved]:
-        rows, own = source.mended(problem).rows, executor.map(conjugate.deal, told, dealt, seeds)
+    found: list[Solved] = []
+    begun: tuple[int, Floats | None] = 0, None
+
+    def work(further: Callable[[], None]) -> None:
+        rows = source.mended(problem).rows
+        own = executor.map(lambda _, *each: conjugate.deal(*each), rows, told, dealt, seeds)
         solver = Solver(rows, own, asked, (n_questions, n_folds), source.prior, executor)
-        found = [solver.laplace(partial(note, None))]
-        lap("sweeps")
+
+        def remember(sweep: Sweep, mean: Floats) -> None:
+            nonlocal begun
+            begun = sweep.number, mean
+            further()
+            note(None, sweep)
+
+        if not found:
+            found.append(solver.laplace(remember, begun))
+            lap("sweeps")
         if (precision := _squares(source)) is not None:
             found.append(solver.least_squares(precision))
-        lap("least squares")
-        return found
+            lap("least squares")
 
-    return Answers(*(np.concatenate(parts, axis=1) for parts in zip(*persist(work), strict=True)))
+    _survived(work)
+    return Answers(*(np.concatenate(parts, axis=1) for parts in zip(*found, strict=True)))
+
+
+def _survived(work: Callable[[Callable[[], None]], R]) -> R:
+    """Do work that goes on where it was when blocks are lost; it calls what it is given when it has come further."""
+    losses = 0
+
+    def further() -> None:
+        nonlocal losses
+        losses = 0
+
+    while True:
+        try:
+            return work(further)
+        except BlocksLostError as error:
+            losses += 1
+            if losses > MOST_LOSSES:
+                raise
+            warnings.warn(f"{error}; its blocks are made again, and training goes on.", RuntimeWarning, stacklevel=4)
 
 
 def _ended(source: RowSource, problem: Problem, state: State) -> Answers | Drawn:

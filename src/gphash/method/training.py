@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +44,6 @@ from gphash.method.state import State, Sweep
 from gphash.method.sweeping import Answers, Drawn, persist
 from gphash.supervision.similarity import Signatures, Supervision
 
-R = TypeVar("R")
 Resized = Callable[[int], PosteriorFunction]
 Ended = tuple[HashFunction | PosteriorFunction, CodeCounts, Callable[[], Signs], Resized | None]
 
@@ -125,12 +124,12 @@ def train(
     """
     clock, keep = _Clock(), keep or (lambda _: None)
     parts, answers = layout(supervision, settings), _answers(supervision, settings)
-    solver = sweeping.solver(settings.solver, min(settings.n_inducing, table.n_rows), answers is not None)
+    solver = sweeping.solver(settings.solver, settings.n_inducing, settings.power, answers is not None)
     if resumed is None:
         choose = partial(_choose, table, supervision, answers, settings, parts, executor, clock)
         resumed = Checkpoint(*persist(choose), None, [])
         keep(resumed)
-    chosen, start, _, sweeps = resumed
+    chosen, start, sweeps = resumed.chosen, resumed.start, [*resumed.sweeps]
 
     def note(state: State | None, sweep: Sweep | None) -> None:
         if sweep is not None:
