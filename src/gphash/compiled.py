@@ -38,7 +38,7 @@ class CompilationNotice(event.Listener):
         """Log the message, once."""
         if not self.said:
             self.said = True
-            log.info("compiling for this machine; this takes a few seconds and happens once")
+            log.info("compiling for this machine; this takes a few seconds, once for each part of the program")
 
     def on_end(self, event: Any) -> None:
         """Do nothing."""

@@ -32,9 +32,10 @@ RERANK = (
     "Take this many candidates by their codes, and order them by the cosine of their vectors; for a collection made "
     "with gphash index --vectors. gphash evaluate --recall says how many."
 )
-PRECISION = "Of the -k items, only as many that at least this share of them is similar, in the mean over queries."
+PRECISION = "Of the -k items, as many as keep at least this share of them similar, on average over queries."
 RECALL = (
-    "Of the -k items, only as many that at least this share of all similar ones is found, in the mean over queries."
+    "Of the -k items, as many as it takes to find at least this share of all similar ones, on average over queries; "
+    "give a large -k."
 )
 CODES = "A file .npy, or .npz with probabilities; DATA-codes.npy if not given. For blocks a folder, DATA-codes."
 
@@ -237,15 +238,15 @@ def _tell(results: list[dict[str, Any]], ranking: str, metric: str | None) -> bo
         ]
         titles, *texts = zip(*filled, strict=True)
         shown.table(titles, texts, left)
-        if found["nothing_similar"] and neighbours:
-            shown.say("nothing similar here; these are the nearest.")
+        if found["nothing_similar"]:
+            shown.say("nothing similar here; these are the nearest." if neighbours else "nothing similar here.")
         if not found["complete"]:
             shown.remark("the list ends at -k before the promise does; give a larger -k.")
         if judged:
             rest = f"; {len(neighbours) - judged} without a label" if len(neighbours) > judged else ""
             right = round(found["precision"] * judged)
             shown.say(f"precision {found['precision']:.2f}: {right} of {judged}{rest}")
-        elif not neighbours:
+        elif not neighbours and not found["nothing_similar"]:
             shown.say("nothing was found; give a larger --radius, a weaker condition, or less --precision.")
         shown.say("")
     return True

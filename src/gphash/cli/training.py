@@ -156,9 +156,10 @@ def _lesson(hasher: "Hasher", method: str, source: "Source") -> tuple[Any, ...]:
     if hasher.takes and kind not in hasher.takes:
         has = "neither labels nor tags nor pairs" if kind == "none" else kind
         others = [name for name, one in methods.METHODS.items() if kind in one.takes or not one.takes]
+        column = "name the column of the labels (--label-column), " if kind == "none" else ""
         raise ValueError(
-            f"{source.name!r} has {has}, and {method} learns from {' or '.join(hasher.takes)}; give other DATA, or a "
-            f"--method that can learn from it: {', '.join(others)}."
+            f"{source.name!r} has {has}, and {method} learns from {' or '.join(hasher.takes)}; {column}give other "
+            f"DATA, or a --method that can learn from it: {', '.join(others)}."
         )
     origin: dict[str, Any] = {"data": source.name, "rows": len(source.X), "sketch": protocol.sketch(source.X)}
     origin["classes"] = list(source.classes)

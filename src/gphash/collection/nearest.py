@@ -82,13 +82,13 @@ def cut(
         found.nothing_similar = trust.nothing(query.familiarity, max(chances, default=None))
     if min_probability is not None:
         found[:] = [hit for hit, chance in zip(hits, chances, strict=True) if chance >= min_probability]
-    n = before = len(found)
+    n = len(found)
     if precision is not None and trust is not None:
         # The most probable ones come first, so that the mean never rises.
         means = np.cumsum(chances[:n]) / np.arange(1, n + 1)
         n = int(np.cumprod(means >= trust.cut("precision", precision)).sum())
     if recall is not None and trust is not None:
         n = int((np.array(chances[:n]) >= trust.cut("recall", recall) * max(chances, default=0.0)).sum())
-    found.complete = (precision is None and recall is None) or n < before or len(hits) < k
+    found.complete = (precision is None and recall is None) or n < len(hits) or len(hits) < k
     del found[n:]
     return found
