@@ -277,7 +277,8 @@ def _read_header(file: BinaryIO, path: str | os.PathLike[str]) -> Description:
         if not isinstance(version, int) or version < 1:
             raise ValueError(f"format_version {version!r}")
         if version < FORMAT_VERSION:
-            raise FormatError(f"{shown} is of an older gphash, format {version}; make it again with this version")
+            older = f"{shown} is of an older gphash, format {version}"
+            raise FormatError(f"{older}; make it again (docs/questions.md#another-version)")
         if version > FORMAT_VERSION:
             raise FormatError(f"{shown} has format {version}, which is newer than {FORMAT_VERSION}: use a newer gphash")
         return _parse(fields)

@@ -100,7 +100,10 @@ def queries(given: Any, ranking: str, collection: Any) -> list[Query]:
     if isinstance(given, list) and given and isinstance(given[0], Query):
         for each in given:
             if each.model not in (None, model.fingerprint):
-                raise ValueError("query was made with another model than the collection has now; make it again.")
+                raise ValueError(
+                    "query was made with another model than the collection has now; make it again "
+                    "(docs/questions.md#another-model)."
+                )
             check_ranking(ranking, each, model, collection.hidden_folder)
         return given
     rows = model.check_rows(given if np.ndim(given) == 2 else np.asarray(given)[None], "query")

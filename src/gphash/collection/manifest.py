@@ -222,14 +222,17 @@ def take_lock(folder: Path) -> int:
     if (kind := file_system(folder)) in REMOTE:
         raise OSError(
             f"{str(folder)!r} is on a network file system ({kind}), where locks cannot be trusted; write to a local "
-            "folder, and copy it, or store it in PostgreSQL. A folder that nobody changes can be searched there."
+            "folder, and copy it, or store it in PostgreSQL (docs/questions.md#a-network-drive)."
         )
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         files.locks.flock(descriptor, files.locks.LOCK_EX | files.locks.LOCK_NB)
     except BlockingIOError as error:
         os.close(descriptor)
-        raise LockedError(f"{str(folder)!r} is being written to by somebody else; there can be one writer.") from error
+        raise LockedError(
+            f"{str(folder)!r} is being written to by somebody else; there can be one writer "
+            "(docs/questions.md#another-process-writes)."
+        ) from error
     return descriptor
 
 

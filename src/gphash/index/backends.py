@@ -278,7 +278,7 @@ class Index(ABC):
         if given is not None and self.model is not None and given != self.model:
             raise ValueError(
                 f"model has the fingerprint {given[:12]}…, but the index holds codes of the model {self.model[:12]}…; "
-                "codes of two models cannot be compared."
+                "codes of two models cannot be compared (docs/questions.md#another-model)."
             )
 
     def __enter__(self) -> Self:

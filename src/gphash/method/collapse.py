@@ -56,7 +56,7 @@ def remark(tally: CodeCounts, supervision: Supervision, n_bits: int) -> str | No
         remedy = f"give fewer bits, such as n_bits={max(n_different, 1)}, or {remedy}"
     else:
         return None
-    return f"codes have collapsed: {found}. To help, {remedy}."
+    return f"codes have collapsed: {found}. To help, {remedy} (docs/questions.md#codes-have-collapsed)."
 
 
 def commonest(tally: CodeCounts) -> NDArray[np.uint8]:

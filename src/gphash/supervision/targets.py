@@ -56,7 +56,8 @@ def supervision(
         raise ValueError(f"y is {KINDS[given.kind].words}, but {learns}.")
     if 0 < (n_known := len(given.known)) < n_rows:
         left = n_rows - n_known
-        warnings.warn(f"left out {left:,} of {n_rows:,} rows, which have no label.", UserWarning, stacklevel=6)
+        told = f"left out {left:,} of {n_rows:,} rows, which have no label (docs/questions.md#rows-have-no-label)."
+        warnings.warn(told, UserWarning, stacklevel=6)
     given = weights.weigh(given, class_weight, sample_weight)
     given.check_teaches()
     return given

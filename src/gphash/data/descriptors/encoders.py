@@ -103,7 +103,7 @@ def _hand_in_path(path: Path, stored: Descriptor, owner: str) -> None:
             )
             raise MissingEncoderError(
                 f"encoder={str(path)!r} is another one than {owner!r} was made with: its {name} has SHA-256 {digest}, "
-                f"and {told}."
+                f"and {told} (docs/questions.md#another-encoder)."
             )
 
 

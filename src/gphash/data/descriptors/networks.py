@@ -176,7 +176,8 @@ def _load(kind: Any, digest: str, hint: str, most: int) -> Any:
                 return kind(content, repr(str(path)))
             others.append(f"{str(path)!r} has {own}")
     raise MissingEncoderError(
-        f"the encoder is the file with SHA-256 {digest}, and {others[-1]}; give its place: encoder=PATH."
+        f"the encoder is the file with SHA-256 {digest}, and {others[-1]}; give its place: encoder=PATH "
+        "(docs/questions.md#another-encoder)."
     )
 
 
