@@ -21,6 +21,7 @@ SMALL = {
     "benchmarks/metrics.py": ["--rows 300 --queries 20 --repeats 1"],
     "benchmarks/overload.py": ["--idle 8 --bodies 4 --forms 2 --deaf 2 --seconds 1 --alone"],
     "benchmarks/picture_bombs.py": ["black --pixels 100000"],
+    "benchmarks/promises.py": ["--data digits --seeds 1"],
     "benchmarks/search.py": ["--data digits --items 2000 --bits 16 --queries 16 --rounds 1"],
     "benchmarks/serving.py": ["--items 2000 --bits 16 --clients 4 --seconds 0.5"],
     "benchmarks/startup.py": ["--rounds 1"],
