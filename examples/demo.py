@@ -15,7 +15,6 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
-import toy
 from matplotlib.colors import LinearSegmentedColormap
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
@@ -197,7 +196,6 @@ def main(arguments=None):
     figure.savefig(folder / "demo.png", dpi=120)
     plt.close(figure)
     print(f"wrote {folder / 'demo.png'}")
-    toy.main(["--output", str(folder / "toy")])
     say("done")
 
 

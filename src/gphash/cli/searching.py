@@ -238,15 +238,15 @@ def _tell(results: list[dict[str, Any]], ranking: str, metric: str | None) -> bo
         ]
         titles, *texts = zip(*filled, strict=True)
         shown.table(titles, texts, left)
-        if found["nothing_similar"]:
-            shown.say("nothing similar here; these are the nearest." if neighbours else "nothing similar here.")
+        if found["nothing_similar"] and neighbours:
+            shown.say("nothing similar here; these are the nearest.")
         if not found["complete"]:
             shown.remark("the list ends at -k before the promise does; give a larger -k.")
         if judged:
             rest = f"; {len(neighbours) - judged} without a label" if len(neighbours) > judged else ""
             right = round(found["precision"] * judged)
             shown.say(f"precision {found['precision']:.2f}: {right} of {judged}{rest}")
-        elif not neighbours and not found["nothing_similar"]:
+        elif not neighbours:
             shown.say("nothing was found; give a larger --radius, a weaker condition, or less --precision.")
         shown.say("")
     return True

@@ -143,7 +143,8 @@ def _table1(groups: Groups, scale: Scale, picture: Picture) -> Iterator[Section]
             texts = (table.shown(value, show) for show, *pair in pairs for value in pair)
             inducing = f"{row.options['n_inducing']:,}" if "n_inducing" in row.options else "–"
             inducing += " random" if row.options.get("inducing") == "random" else ""
-            name = table.named(row.method, [option for option in row.options.items() if option[0] == "depth"])
+            said = [option for option in row.options.items() if option[0] in ("codes", "depth")]
+            name = table.named(row.method, said)
             lines.append((name, f"{reports[0]['protocol']['training_rows']:,}", inducing, *texts, str(len(reports))))
             figures.append(values[:2])
             if row.method == "gph" and values[0] and values[2] and values[2].mean < PAPER_SECONDS:
