@@ -30,14 +30,15 @@ COMMANDS = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5, help="of warm commands (5)")
+    parser.add_argument("--warm", action="store_true", help="without the first use")
     parser.add_argument("--before", type=Path, metavar="DIR", help="another checkout to compare with")
     given = parser.parse_args()
     checkouts = {"now": HERE} | ({"before": given.before.resolve()} if given.before else {})
     with tempfile.TemporaryDirectory(prefix="gphash-startup-") as folder:
-        report(checkouts, Path(folder), given.rounds)
+        report(checkouts, Path(folder), given.rounds, given.warm)
 
 
-def report(checkouts: dict[str, Path], folder: Path, rounds: int) -> None:
+def report(checkouts: dict[str, Path], folder: Path, rounds: int, only_warm: bool) -> None:
     environments = {name: prepare(checkout, folder / name) for name, checkout in checkouts.items()}
     unit = [sys.executable, "-c", "import numpy, numba"]
     times: dict[tuple[str, str], list[float]] = {}
@@ -51,15 +52,17 @@ def report(checkouts: dict[str, Path], folder: Path, rounds: int) -> None:
     print(f"{'':8s} {'':26s} {'warm':>8s} {'units':>7s} {'first use':>10s}")
     for name, environment in environments.items():
         for label, words in COMMANDS.items():
+            best, first = min(times[name, label]), ""
+            if not only_warm:
+                with tempfile.TemporaryDirectory(prefix="gphash-numba-") as cache:
+                    empty = environment | {"NUMBA_CACHE_DIR": cache}
+                    first = f"{seconds(gphash(*words), folder / name, empty):8.1f} s"
+            print(f"{name:8s} {label:26s} {best:6.2f} s {best / base:7.1f} {first}")
+        (ready, memory), first = service(folder / name, environment), ""
+        if not only_warm:
             with tempfile.TemporaryDirectory(prefix="gphash-numba-") as cache:
-                first = seconds(gphash(*words), folder / name, environment | {"NUMBA_CACHE_DIR": cache})
-            best = min(times[name, label])
-            print(f"{name:8s} {label:26s} {best:6.2f} s {best / base:7.1f} {first:8.1f} s")
-        warm = service(folder / name, environment)
-        with tempfile.TemporaryDirectory(prefix="gphash-numba-") as cache:
-            first = service(folder / name, environment | {"NUMBA_CACHE_DIR": cache})
-        ready, memory = warm
-        print(f"{name:8s} {'gphash serve, until ready':26s} {ready:6.2f} s {ready / base:7.1f} {first[0]:8.1f} s")
+                first = f"{service(folder / name, environment | {'NUMBA_CACHE_DIR': cache})[0]:8.1f} s"
+        print(f"{name:8s} {'gphash serve, until ready':26s} {ready:6.2f} s {ready / base:7.1f} {first}")
         print(f"{name:8s} {'idle service':26s} {memory / 1e6:5.0f} MB")
 
 
