@@ -59,7 +59,7 @@ def searcher(reader: CodeReader, queries: NDArray[Any], n_bits: int) -> Callable
         known = table(reader, codes, n_bits)
         for query, own_ids, own_scores in zip(asked[rows], ids, scores, strict=True):
             told = np.flatnonzero(query)
-            chosen, unlike = _compare(*known, told, query[told], reader.exclusive, counts, k)
+            chosen, unlike = _compare(*known, told, query[told], reader.exclusive, starts, counts, k)
             # Ids ascend in a bucket, so that of each only the first k matter.
             places, costs = _first(chosen, unlike, starts, len(numbers), kept, k)
             order = np.lexsort((numbers[places], costs))[:k]
@@ -69,30 +69,55 @@ def searcher(reader: CodeReader, queries: NDArray[Any], n_bits: int) -> Callable
 
 
 @jit
-def _compare(order: Any, read: Any, tops: Any, told: Any, query: Any, exclusive: Any, counts: Any, k: Any) -> Any:
-    """Codes with items that may hold one of the k best, and their 1 − P(similar)."""
+def _compare(
+    order: Any, read: Any, tops: Any, told: Any, query: Any, exclusive: Any, starts: Any, counts: Any, k: Any
+) -> Any:
+    """Codes with items that may be one of the k best, and their 1 − P(similar)."""
     bounds = np.ones(tops.shape[1])
     _lower(bounds, tops, told, query, exclusive, 0, len(bounds))
     bounds = 1.0 - (1.0 - bounds)
-    best = np.full(k, np.inf)  # a heap, the largest first: every code in it holds an item
+    blocks, n_blocks = np.arange(len(bounds)), len(bounds)  # a heap, the least bound first
+    for place in range(n_blocks // 2 - 1, -1, -1):
+        _sink(blocks, n_blocks, bounds, place)
+    best = np.full(k, np.inf)  # of the k best items so far, a heap, the largest first
     room, chosen, unlike, n_chosen = np.empty(BLOCK), np.empty(len(order), np.int64), np.empty(len(order)), 0
-    for block in np.argsort(bounds):
-        if bounds[block] > best[0]:
-            break
-        start = block * BLOCK
+    while n_blocks and bounds[blocks[0]] <= best[0]:
+        start = blocks[0] * BLOCK
+        n_blocks -= 1
+        blocks[0] = blocks[n_blocks]
+        _sink(blocks, n_blocks, bounds, 0)
         n = min(BLOCK, len(order) - start)
         room[:n] = 1.0
         _lower(room, read, told, query, exclusive, start, n)
         for i in range(n):
             # As coarse as the probability that is told, so that equal ones are ties.
             away, code = 1.0 - (1.0 - max(room[i], 0.0)), order[start + i]
-            if away <= best[0] and (len(counts) == 0 or counts[code] > 0):
-                chosen[n_chosen], unlike[n_chosen] = code, away
-                n_chosen += 1
-                if away < best[0]:
-                    _replace_largest(best, away)
+            if away > best[0]:
+                continue
+            size = counts[code] if len(counts) else np.int64(starts[code + 1]) - np.int64(starts[code])
+            if size <= 0:
+                continue
+            chosen[n_chosen], unlike[n_chosen] = code, away
+            n_chosen += 1
+            for _ in range(min(size, k)):
+                if away >= best[0]:
+                    break
+                _replace_largest(best, away)
     within = unlike[:n_chosen] <= best[0]
     return chosen[:n_chosen][within], unlike[:n_chosen][within]
+
+
+@jit
+def _sink(blocks: Any, n: Any, bounds: Any, place: Any) -> None:
+    """Bring the block at a place of a heap of n to where none below it has a smaller bound."""
+    while 2 * place + 1 < n:
+        child = 2 * place + 1
+        if child + 1 < n and bounds[blocks[child + 1]] < bounds[blocks[child]]:
+            child += 1
+        if bounds[blocks[place]] <= bounds[blocks[child]]:
+            break
+        blocks[place], blocks[child] = blocks[child], blocks[place]
+        place = child
 
 
 @jit
