@@ -73,6 +73,7 @@ class TestAnswers:
         monkeypatch.setattr(conjugate, "STEPS", 60)
         monkeypatch.setattr(conjugate, "FIRST_STEPS", 60)
         monkeypatch.setattr(conjugate, "TOLERANCE", 1e-5)
+        monkeypatch.setattr(conjugate, "LAST_TOLERANCE", 1e-5)
         monkeypatch.setattr(conjugate, "CONVERGED", 1e-6)
 
     def run(self, name, weights):
@@ -141,6 +142,34 @@ class TestHasher:
         given = {"n_bits": 8, "n_inducing": 600, "inducing": "random", "length_scale": 1.0, "signal_scale": 30.0}
         fitted = GPHasher(**given, solver="conjugate", random_state=0).fit(rows[:2000], classes[:2000])
         assert fitted.score(rows[2000:], classes[2000:]) > 0.95
+
+    def test_noisy_rows_and_very_smooth_functions(self):
+        """Where kernel values hardly differ, products with them round most."""
+        generator = np.random.default_rng(0)
+        rows = generator.uniform(-1, 1, size=(14_000, 3)).astype(np.float32)
+        scores = np.stack(
+            [np.sin(3 * rows[:, 0] + rows[:, 1]), np.cos(3 * rows[:, 1] * rows[:, 0]), rows[:, 2]], axis=1
+        )
+        y = (scores + 0.4 * generator.normal(size=scores.shape)).argmax(axis=1)
+        given = {"n_bits": 8, "n_inducing": 300, "length_scale": 2.0, "signal_scale": 30.0, "random_state": 0}
+        quality, likelihood = [], []
+        for solver in ("shared", "conjugate"):
+            fitted = GPHasher(**given, solver=solver).fit(rows[:12_000], y[:12_000])
+            quality.append(fitted.score(rows[12_000:], y[12_000:]))
+            chances = fitted.predict_proba(rows[12_000:])[np.arange(2000), y[12_000:]]
+            likelihood.append(np.log(chances).mean())
+        assert quality[1] > quality[0] - 0.015
+        assert likelihood[1] > likelihood[0] - 0.02
+
+    def test_precision_that_is_lost_is_told(self):
+        with pytest.raises(ValueError, match="signal_scale"):
+            solved(lambda solver: solver.least_squares(np.nan))
+
+    def test_as_many_inducing_inputs_as_there_are_rows_are_not_many(self):
+        rows, y = load_digits(return_X_y=True)
+        with pytest.warns(UserWarning, match="n_inducing"):
+            fitted = GPHasher(**SETTINGS | {"n_inducing": 3000}).fit(rows[:300], y[:300])
+        assert "least squares" not in fitted.seconds_
 
     def test_easy_rows_with_a_crooked_border_are_learned_to_the_end(self):
         rows = np.random.default_rng(5).normal(size=(4000, 6)).astype(np.float32)

@@ -188,9 +188,9 @@ def _told(error: Exception, given: Mapping[str, Any], worded: Callable[[object],
     if isinstance(error, MemoryError):
         advice = "; give fewer rows" if "data" in given else ""
         return f"there is not enough memory{advice}{', or a smaller n_inducing by --set' if 'option' in given else ''}."
-    if isinstance(error, ImportError):
-        return f"{worded(error)} (docs/install.md#extras)"
-    if isinstance(error, ValueError | OSError) or type(error).__module__.startswith("gphash."):
+    if isinstance(error, ImportError) and "pip install" in str(error):
+        return f"{worded(error).rstrip('.')} (docs/install.md#extras)."
+    if isinstance(error, ValueError | OSError | ImportError) or type(error).__module__.startswith("gphash."):
         return worded(error)
     return f"{type(error).__name__}: {worded(error)} (unexpected; run it again with --debug, and report the output)"
 

@@ -1,6 +1,6 @@
 """Items that are to be added to a collection, checked and encoded."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import repeat
 from typing import Any
 
@@ -21,6 +21,7 @@ def prepare(
 ) -> tuple[list[NewRow], list[bytes | None]]:
     """New items and their pictures; see `Collection.add`."""
     contents, is_described = list(pictures_of or ()), X is None
+    items = list(items) if isinstance(items, Iterator) else items
     if isinstance(X, Source):
         made_of = collection.descriptor or collection.model.descriptor
         descriptors.check_same(made_of, X.descriptor, collection.name, X.name)

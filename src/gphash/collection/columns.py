@@ -132,12 +132,12 @@ def lists(items: Any, n_rows: int) -> dict[str, Sequence[Any]]:
 
 
 def texts(X: Any) -> list[str] | None:
-    """Texts as a list, from a list, an array of numpy, or a column of a frame; None if X begins with no text."""
+    """Texts as a list, from a list, an array of numpy, or a column of a frame; None if what X begins with is none."""
     is_column = isinstance(X, Sequence) or any(hasattr(X, method) for method in LISTING)
     if not is_column or isinstance(X, str | bytes) or getattr(X, "ndim", 1) != 1:
         return None
-    first: Any = next(iter(X), None)
-    if not isinstance(first.as_py() if hasattr(first, "as_py") else first, str):
+    cells = (cell.as_py() if hasattr(cell, "as_py") else cell for cell in X)
+    if not isinstance(next((cell for cell in cells if cell is not None), None), str):
         return None
     found = [*_listed(X)]
     for row, one in enumerate(found):

@@ -33,7 +33,7 @@ from gphash.method.triangular import Factor
 
 LEFT_OUT = 0.2  # share of all rows, about, that a fold leaves out
 STEPS, FIRST_STEPS = 20, 5  # of conjugate gradients at most; as long as Laplace's method is far from its end
-TOLERANCE = 5e-2  # relative error of means at which they end
+TOLERANCE, LAST_TOLERANCE = 5e-2, 1e-2  # relative error of means at which they end; of those that are handed on
 NEWTON = 25  # steps of Laplace's method at most
 FAR, CONVERGED = 0.3, 0.1  # relative change of the site precisions from which Laplace's method is far from it; its end
 STALE = 2.0  # how far the sum of the precisions may move, as a factor, before it is preconditioned anew
@@ -99,7 +99,9 @@ class Solver:
             return sites.precision.astype(np.float32), _slope(block, sites, np.zeros(sites.shift.shape))
 
         precisions, slope = self.executor.map_and_sum(see, self.rows, self.asked)
-        return self._solved(self._solve(precisions, slope, np.zeros((len(self._gram), self.n_columns)), STEPS))
+        return self._solved(
+            self._solve(precisions, slope, np.zeros((len(self._gram), self.n_columns)), STEPS, LAST_TOLERANCE)
+        )
 
     def laplace(
         self, watch: Callable[[Sweep, Floats], None] = lambda *_: None, begun: tuple[int, Floats | None] = (0, None)
@@ -115,13 +117,13 @@ class Solver:
         change = np.inf
         for number in range(done + 1, NEWTON + 1):
             began = time.perf_counter()
-            mean = self._solve(precisions, slope, mean, FIRST_STEPS if change > FAR else STEPS)
+            mean = self._solve(precisions, slope, mean, FIRST_STEPS if change > FAR else STEPS, TOLERANCE)
             precisions, slope, (n_scored, score, moved, total) = self._match(mean, precisions)
             change, seconds = moved / total if total else 0.0, time.perf_counter() - began
             watch(Sweep(number, 0, score / n_scored, change, False, True, seconds), mean)
             if change <= CONVERGED:
                 break
-        return self._solved(self._solve(precisions, slope, mean, STEPS))
+        return self._solved(self._solve(precisions, slope, mean, STEPS, LAST_TOLERANCE))
 
     def _match(
         self, mean: Floats | None, older: Sequence[Floats] | None
@@ -135,9 +137,11 @@ class Solver:
         def match(block: RowBlock, own: Asked, before: Floats | None) -> tuple[Floats, tuple[Floats, ...]]:
             nothing, columns = np.zeros(len(own.signs)), tile(own.signs)
             latent = np.zeros(columns.shape) if weights is None else (block.Phi @ weights).astype(np.float64)
-            new = ep.initial_sites(columns)
             if weights is not None:
                 new, _ = ep.match(latent, columns, nothing, nothing, block.weights)
+            else:
+                often = 1.0 if block.weights is None else block.weights[:, None]
+                new = Sites(*(part * often for part in ep.initial_sites(columns)))
             new, left_out = _masked(new, own), own.folds > 0
             score = log_ndtr(own.signs * _own(latent, own))[left_out].sum()
             moved = 0.0 if before is None else np.abs(new.precision - before).sum()
@@ -149,7 +153,14 @@ class Solver:
         precisions, sums = self.executor.map_and_sum(match, self.rows, self.asked, known)
         return precisions, sums[:-1], sums[-1].tolist()
 
-    def _solve(self, precisions: Sequence[Floats], slope: Sequence[Floats], mean: Floats, steps: int) -> Floats:
+    def _solve(
+        self,
+        precisions: Sequence[Floats],
+        slope: Sequence[Floats],
+        mean: Floats,
+        steps: int,
+        tolerance: float,
+    ) -> Floats:
         """Means for sites of these precisions, from older ones at which `slope` is the sum of `_slope`."""
         gradient, energy, total = slope
 
@@ -163,7 +174,7 @@ class Solver:
             return self._whiten(self.executor.sum(push, self.rows, precisions)[0])
 
         factor = self._factor(float(total))
-        return ep.solve_means(product, self._whiten(gradient), mean, energy, factor, steps, TOLERANCE)
+        return ep.solve_means(product, self._whiten(gradient), mean, energy, factor, steps, tolerance)
 
     def _solved(self, mean: Floats) -> Solved:
         """Means for all rows, and what rows of some blocks are answered by the fold that left them out."""
@@ -174,6 +185,11 @@ class Solver:
 
     def _factor(self, total: float) -> Factor:
         """What preconditions the sum of mean precisions; made anew when that has moved far."""
+        if not np.isfinite(total):
+            raise ValueError(
+                "conjugate gradients have lost their precision: signal_scale or length_scale is too large for them. "
+                "Give smaller ones, or solver='shared'."
+            )
         if self._made is None or not 1 / STALE <= total / self._made[0] <= STALE:
             self._made = None  # so that two are never kept
             self._made = total, _preconditioner(self._gram, total / len(self._gram))

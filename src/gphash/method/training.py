@@ -118,13 +118,14 @@ def train(
 ) -> Trained:
     """Train a hash function on raw rows.
 
-    When the executor loses blocks of rows, they are made again, and training goes on. `watch` sees every sweep. `keep`
-    is handed a checkpoint when all is chosen, when the first codes are there, and after every sweep; `resumed` is one
-    to go on from. `codes` gives the codes of a lost block, by its number, as they were kept at some sweep, or None.
+    Blocks of rows that the executor loses are made again, and training goes on. `watch` sees every sweep. `keep` is
+    handed a checkpoint when all is chosen and, but for conjugate gradients, when the first codes are there and after
+    every sweep; `resumed` is one to go on from. `codes` gives those of a lost block, as kept at some sweep, or None.
     """
     clock, keep = _Clock(), keep or (lambda _: None)
     parts, answers = layout(supervision, settings), _answers(supervision, settings)
-    solver = sweeping.solver(settings.solver, settings.n_inducing, settings.power, answers is not None)
+    n_inducing, fixed = min(settings.n_inducing, table.n_rows), answers is not None
+    solver = sweeping.solver(settings.solver, n_inducing, settings.power, fixed)
     if resumed is None:
         choose = partial(_choose, table, supervision, answers, settings, parts, executor, clock)
         resumed = Checkpoint(*persist(choose), None, [])
@@ -139,10 +140,9 @@ def train(
         if watch is not None and sweep is not None:
             watch(sweep)
 
-    central = persist(lambda: partition.read(table, parts.order[: parts.n_apart], executor))
-    here, all_here = ArrayTable(central), np.arange(len(central))
-    apart = [here.select(all_here[rows]) for rows in row_blocks(len(central), settings.block_size)]
-    prior = priors.build(chosen.kernel, chosen.Z, settings.power)
+    here = ArrayTable(persist(lambda: partition.read(table, parts.order[: parts.n_apart], executor)))
+    apart = [here.select(np.arange(here.n_rows)[rows]) for rows in row_blocks(here.n_rows, settings.block_size)]
+    prior = priors.build(chosen.kernel, chosen.Z, settings.power, sweeping.JITTER.get(solver, priors.JITTER))
     source = RowSource(table, supervision, executor, parts, apart, chosen.scaling, prior, answers, solver)
     fits = len(parts.order) * len(chosen.Z) * 4 <= settings.memory_limit
     with nullcontext() if fits else Spill() as spill:
