@@ -66,9 +66,14 @@ def index(
             told: dict[str, Any] = {"collection": target, "items": stats.n_items, "bits": made.n_bits}
             told |= {"codes": stats.n_codes, "largest_bucket": stats.largest_bucket, "classes": len(made.classes)}
             told["vectors"] = None if kind is None else kind._asdict()
+            unlabelled = not made.classes and loaded.class_names is not None
     told |= {"seconds": time.perf_counter() - began, "model": loaded.fingerprint}
     sentence = "wrote {collection}: {items:,} items, {codes:,} distinct codes of {bits} bits, "
     for_people = shown.answer(told, sentence + "{largest_bucket:,} items in the largest bucket")
+    if unlabelled:
+        shown.remark(
+            "the model knows labels, and these items have none; if a column has them, --label-column names it."
+        )
     home = None if blocks else source.folder
     if for_people and home is not None and home.resolve().parent != target.absolute().parent.resolve():
         place = shlex.quote(str(home))

@@ -173,7 +173,11 @@ def search(
         metric = None if rerank is None or collection.vectors is None else collection.vectors.metric
         if show is not None and query is not None:
             _draw(collection, results[0], query, show)
-    if _tell(results, ranking, metric) and show is not None:
+    less = ["a larger --radius"] if radius is not None else []
+    less += ["a weaker condition"] if where or label else []
+    less += ["less --precision"] if precision is not None else []
+    less += ["less --min-probability"] if min_probability is not None else []
+    if _tell(results, ranking, metric, " or ".join(less)) and show is not None:
         shown.say(f"wrote {show}")
 
 
@@ -192,6 +196,8 @@ def _queries(collection: "Collection", text: str, seed: int | None) -> "Iterator
         for place, row in enumerate(rows):
             name = text if len(rows) == 1 else f"{text}, row {place}"
             yield name, collection.query(features=row)
+    elif Path(text).suffix in (".csv", ".parquet", ".arrow", ".feather"):
+        raise ValueError(f"QUERY {text!r} is a table; give a row of it as a file .npy, key:KEY, or random.")
     else:
         yield text, collection.query(picture=Path(text))
 
@@ -213,7 +219,7 @@ def _record(name: str, query: "Query", hits: "Hits", n_bits: int) -> dict[str, A
     return told | {"precision": sum(judged) / len(judged) if judged else None}
 
 
-def _tell(results: list[dict[str, Any]], ranking: str, metric: str | None) -> bool:
+def _tell(results: list[dict[str, Any]], ranking: str, metric: str | None, less: str) -> bool:
     """Print neighbours, as tables or as JSON; tells whether people read them. A metric is what has re-ranked them."""
     if not shown.answer({"ranking": ranking, "reranked_by": metric, "results": results}, ""):
         return False
@@ -247,7 +253,7 @@ def _tell(results: list[dict[str, Any]], ranking: str, metric: str | None) -> bo
             right = round(found["precision"] * judged)
             shown.say(f"precision {found['precision']:.2f}: {right} of {judged}{rest}")
         elif not neighbours:
-            shown.say("nothing was found; give a larger --radius, a weaker condition, or less --precision.")
+            shown.say(f"nothing was found; give {less}." if less else "nothing was found.")
         shown.say("")
     return True
 

@@ -65,7 +65,8 @@ def serve(
     from gphash.collection import manifest
 
     if "://" not in path and not manifest.is_collection(path):
-        raise ValueError(f"there is no collection {path!r}; gphash index makes one.")
+        what = f"{path!r} is a file" if Path(path).is_file() else f"there is no collection {path!r}"
+        raise ValueError(f"{what}; gphash index makes a collection.")
     waiting = threading.Timer(PATIENCE, shown.say, ["getting ready: what is used for the first time is compiled"])
     waiting.daemon = True
 

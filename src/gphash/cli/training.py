@@ -221,8 +221,8 @@ def evaluate(
 ) -> None:
     """Measure how well codes find what is similar.
 
-    Give rows that training has not seen: figures on others flatter. The report is a JSON file. With --recall, rows need
-    no labels.
+    Give rows that training has not seen: figures on others flatter. The last table says how gphash search keeps
+    --precision and --recall. The report is a JSON file. With --recall, rows need no labels.
     """
     from gphash import container, schema
     from gphash.evaluation import candidates, protocol, report
@@ -237,7 +237,7 @@ def evaluate(
     for source in sources:
         if source.y is None and (plots is not None or not recall):
             raise ValueError(
-                f"{source.name!r} has neither labels nor tags to judge by; give DATA that has, or --recall."
+                f"{source.name!r} has neither labels nor tags to judge by; give --label-column or --recall."
             )
         options.check_rows(hasher.hash_function_.n_features, hasher.descriptor_, model, source)
     result = (_unlabelled if any(one.y is None for one in sources) else _judged)(hasher, radius, *sources)

@@ -376,7 +376,9 @@ class FolderStore:
 
     def _check_writable(self) -> None:
         if not self.writable:
-            raise ValueError(f"the collection {str(self.path)!r} was opened read-only; open it with writable=True.")
+            raise ValueError(
+                f"the collection {str(self.path)!r} was opened read-only; create or open it with writable=True."
+            )
         if self._lock is None or os.getpid() != self._owner:
             raise ValueError(
                 f"the collection {str(self.path)!r} is closed, or another process opened it; open it again."

@@ -278,7 +278,9 @@ class PostgresStore:
 
     def _check_writable(self) -> None:
         if not self.writable:
-            raise ValueError(f"the collection {self.name!r} was opened read-only; open it with writable=True.")
+            raise ValueError(
+                f"the collection {self.name!r} was opened read-only; create or open it with writable=True."
+            )
 
 
 class Given(NamedTuple):

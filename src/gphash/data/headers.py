@@ -108,7 +108,7 @@ class Header(NamedTuple):
         if len(vectors) > 1:
             raise DataError(
                 f"{str(path)!r} has lists of numbers in the columns {_some(names, vectors)}; one of them must be the "
-                "features, so leave out the others"
+                "features, so write a table without the others"
             )
         features = list(vectors)
         for column in free:
