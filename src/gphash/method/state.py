@@ -70,7 +70,9 @@ class Sweep(NamedTuple):
 
     number: int  # counted from 1
     flips: int  # bits that Gibbs sampling changed
-    leave_one_out: float  # mean of log Φ(y γ) over rows and bits; higher is better, log ½ is chance
+    # Mean of log Φ(y γ) over rows and bits; higher is better, log ½ is chance. Conjugate gradients know no variance:
+    # there γ is the mean that the fold tells which leaves the row out.
+    leave_one_out: float
     change: float  # mean absolute change of the site precisions, relative to their mean
     refreshed: bool  # whether the shared factor was made anew
     frozen: bool  # whether codes were fixed already
